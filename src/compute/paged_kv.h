@@ -12,19 +12,14 @@
 #include <cstdint>
 #include <span>
 
+#include "base/block_place.h"
+
 namespace tidemill {
 
 // Storage format of a block. The tail of a sequence is kept in fp16, or in the storage format where that is wider.
 enum class KvFormat : uint8_t { fp32, fp16, bf16 };
 
 constexpr size_t bytes_per_value(KvFormat format) { return format == KvFormat::fp32 ? 4 : 2; }
-
-// Where a block lies: a slot of one size class. Ids only; the arena of the size class turns it into an address.
-struct BlockPlace {
-  uint32_t slot = 0;
-  uint8_t size_class = 0;
-  bool operator==(const BlockPlace&) const = default;
-};
 
 // The memory of one size class. Slot s of layer l starts at base + s * slot_bytes + layer_offset(l).
 struct KvArena {

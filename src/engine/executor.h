@@ -1,0 +1,17 @@
+// Runs plans. Two implementations are alive: runtime/ModelExecutor and sim/SimulatedExecutor.
+//
+// Called from the engine thread only. A plan that breaks the contract (a slot that was never started, a block outside
+// the pool) is a broken invariant and stops the process; an executor never refuses a plan.
+#pragma once
+
+#include "engine/step_plan.h"
+
+namespace tidemill {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual StepResult execute(const StepPlan& plan) = 0;
+};
+
+}  // namespace tidemill

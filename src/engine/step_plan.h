@@ -1,0 +1,85 @@
+// What one step will do, and what came of it: plain values that cross between scheduler and executor.
+//
+// A plan describes a new or resumed sequence in full and a running one by what changed, so nothing of the size of a
+// context is copied per step. Rows come in the order of `sequences`; within a sequence they ascend in position. Every
+// movement of KV bytes is an entry of `moves`, carried out before the rows run. A plan can be written down and read
+// back (engine/plan_json.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/token.h"
+#include "base/block_place.h"
+#include "sampling/sampler.h"
+#include "sampling/sampling_params.h"
+
+namespace tidemill {
+
+// An executor's place for one sequence's state: 0 <= slot < max_num_seqs. Given out by the scheduler; a slot that a plan
+// lists in `ended` may be used again in the same plan.
+using SlotId = int32_t;
+
+// The change of one block table, in one layer group.
+struct TableChange {
+  int32_t num_dropped = 0;            // leading blocks that a windowed group gave back since the last plan
+  std::vector<BlockPlace> appended;   // new blocks at the end; for a starting sequence the whole table ...
+  int32_t first_block = 0;            // ... and the index of its first block (starting sequences only)
+};
+
+// All that the executor must know of a sequence that it does not know yet.
+struct SequenceStart {
+  std::vector<TokenId> tokens;   // prompt and what was generated before a preemption
+  int32_t num_prompt_tokens = 0;
+  SamplingParams sampling;
+};
+
+struct PlannedSequence {
+  SlotId slot = 0;
+  std::optional<SequenceStart> start;
+  std::vector<TokenId> new_tokens;   // accepted since the last plan (not for a starting sequence)
+  int32_t first_position = 0;        // rows computed now: [first_position, first_position + num_rows)
+  int32_t num_rows = 0;
+  std::vector<TableChange> tables;   // one per layer group
+  // What is wanted back.
+  bool draw = false;                 // the token that follows the last row
+  // For every row whose following token is known: that token's log-probability and the k best; -1 = none.
+  int32_t prompt_logprobs = -1;
+};
+
+enum class MoveKind : uint8_t { copy, seal, demote, spill, fetch, drop };
+
+// One movement of KV bytes. copy: from -> to. seal: encode tail `from` into storage slot `to`. drop: give the memory of
+// `from` back to the system. demote, spill and fetch move between formats and tiers.
+struct BlockMove {
+  MoveKind kind = MoveKind::copy;
+  int32_t group = 0;
+  BlockPlace from;
+  BlockPlace to;
+  bool operator==(const BlockMove&) const = default;
+};
+
+struct StepPlan {
+  uint64_t step = 0;
+  std::vector<SlotId> ended;   // sequences that the executor may forget (finished, cancelled, preempted)
+  std::vector<BlockMove> moves;
+  std::vector<PlannedSequence> sequences;
+  int32_t num_rows() const {
+    int32_t total = 0;
+    for (const PlannedSequence& sequence : sequences) total += sequence.num_rows;
+    return total;
+  }
+};
+
+struct SequenceResult {
+  std::optional<Draw> draw;
+  std::vector<Draw> prompt_logprobs;   // one per row whose following token was known, in order
+};
+
+struct StepResult {
+  std::vector<SequenceResult> sequences;   // in the plan's order
+  int64_t duration_ns = 0;
+};
+
+}  // namespace tidemill
