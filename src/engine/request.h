@@ -66,7 +66,9 @@ struct RequestEvent {
   int32_t num_prompt_tokens = 0;
   int32_t num_cached = 0;
   FinishReason reason = FinishReason::stop;   // finished
-  std::optional<TokenId> stop_token;          // finished by this token (which is not part of the output unless asked)
+  // finished by this token. It was delivered as the last token event and counts as completion, as vLLM counts it;
+  // whether its text is shown is the consumer's business.
+  std::optional<TokenId> stop_token;
   std::string message;                        // finished by error, timeout or shutdown: one sentence
   Usage usage;                                // finished: of this choice
   RequestTimings timings;                     // finished

@@ -1,0 +1,79 @@
+// The engine: one thread that repeats schedule -> execute -> apply and tells a listener what happened.
+//
+// submit, cancel, finish_choice, shutdown and stats may be called from any thread; they talk to the engine thread
+// through a bounded inbox and never wait for a step. The listener is called on the engine thread, once per step with
+// all events of that step, and must not block. Every accepted request gets exactly one terminal event per choice.
+// run() may be driven by the caller (tests, simulation: step_once()) or by a thread that start() makes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine_config.h"
+#include "engine/engine_stats.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+
+namespace tidemill {
+
+class EventListener {
+ public:
+  virtual ~EventListener() = default;
+  virtual void publish(std::vector<RequestEvent> events) = 0;
+};
+
+// Why a request was not taken. Nothing of it stays in memory.
+struct Refusal {
+  enum class Kind : uint8_t {
+    context_length_exceeded,  // num_prompt_tokens against limit_tokens
+    kv_capacity_exceeded,     // could never fit into the pool
+    invalid,                  // a parameter the engine can't run with
+    queue_full,               // try again after retry_after
+    tenant_limit,             // the same, for one key
+    shutting_down,
+  };
+  Kind kind = Kind::invalid;
+  std::string message;
+  int64_t num_tokens = 0;
+  int64_t limit_tokens = 0;
+  std::chrono::milliseconds retry_after{0};
+};
+
+class Engine {
+ public:
+  Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener);
+  ~Engine();  // stops the thread; open requests end with FinishReason::shutdown
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void start();
+  // One pass of the loop without a thread; false when there was nothing to do.
+  bool step_once();
+
+  std::variant<RequestId, Refusal> submit(Request request);
+  void cancel(RequestId request);
+  // The consumer found a stop string after `num_tokens` output tokens of this choice; what was drawn beyond is discarded.
+  void finish_choice(RequestId request, int32_t choice, int32_t num_tokens);
+
+  // Stops accepting; lets running requests finish within the time limit, then ends the rest (FinishReason::shutdown).
+  // Waiting requests end at once. Returns immediately; finished() tells when all is done.
+  void shutdown(std::chrono::milliseconds limit);
+  bool finished() const;
+
+  EngineStats stats() const;
+  // The current step began longer ago than the watchdog allows.
+  bool stuck() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tidemill
