@@ -28,9 +28,9 @@ struct TokenLogprob {
 // A token and what was asked to be known of it.
 struct Draw {
   TokenId token = 0;
-  float logprob = 0;               // filled in where logprobs >= 0
+  float logprob = 0;  // filled in where logprobs >= 0
   int32_t rank = 0;
-  std::vector<TokenLogprob> top;   // the k best, most likely first
+  std::vector<TokenLogprob> top;  // the k best, most likely first
   bool operator==(const Draw&) const = default;
 };
 
