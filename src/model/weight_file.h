@@ -1,0 +1,81 @@
+// What every model file offers, whatever its format: metadata, and named tensors whose bytes are mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/metadata.h"
+#include "base/result.h"
+#include "compute/dtype.h"
+
+namespace tidemill {
+
+// One tensor's place. A reader only makes one after checking that the product of the shape does not wrap, that rows
+// fill whole blocks of the type, that size_bytes is what type and shape say, and that the range lies in the file.
+struct TensorInfo {
+  std::string name;
+  DType type = DType::f32;
+  // Row-major, outermost first: a matrix is [rows, cols], cols contiguous. (GGUF writes the reverse.) A scalar has [].
+  std::vector<int64_t> shape;
+  uint32_t shard = 0;         // which of the file's parts
+  uint64_t offset_bytes = 0;  // from the start of that part
+  uint64_t size_bytes = 0;
+
+  int64_t num_values() const;
+  // "[384, 64]"
+  std::string shape_text() const;
+};
+
+// Tensors in the order of the file, found by name. Names are unique.
+class TensorTable {
+ public:
+  // False, and nothing added, where the name is already there.
+  [[nodiscard]] bool add(TensorInfo tensor);
+  const TensorInfo* find(std::string_view name) const;
+  std::span<const TensorInfo> all() const { return tensors_; }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string, size_t, Hash, std::equal_to<>> index_;
+};
+
+// A model file that passed every check of its format; nothing that it says about sizes needs another check.
+//
+// Immutable after opening; any thread may call. Views stay valid as long as the object lives. GGUF tensors start at
+// multiples of at least 8 bytes; safetensors promises no alignment, so values are copied out, never cast in place.
+class WeightFile {
+ public:
+  virtual ~WeightFile() = default;
+
+  // Empty for safetensors, whose configuration is in JSON files of its own (model/model_files.h).
+  virtual const Metadata& metadata() const = 0;
+  virtual std::span<const TensorInfo> tensors() const = 0;
+  // nullptr when absent.
+  virtual const TensorInfo* find(std::string_view name) const = 0;
+  // The tensor must come from this file's tensors().
+  virtual std::span<const std::byte> bytes(const TensorInfo& tensor) const = 0;
+  // Says that the tensor will be read soon; gives its mapped memory back after repacking.
+  virtual void will_read(const TensorInfo& tensor) const = 0;
+  virtual void release(const TensorInfo& tensor) const = 0;
+  // "GGUF v3", "safetensors".
+  virtual std::string_view format() const = 0;
+  virtual uint32_t num_shards() const = 0;
+  virtual uint64_t file_bytes() const = 0;  // all parts together
+};
+
+// The values of a tensor, dequantized, row-major: for norms, biases and factors. An Error names the tensor where it has
+// more than limit_values.
+Result<std::vector<float>> read_as_f32(const WeightFile& file, const TensorInfo& tensor,
+                                       int64_t limit_values = int64_t{1} << 22);
+
+}  // namespace tidemill
