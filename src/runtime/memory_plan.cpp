@@ -1,0 +1,127 @@
+#include "runtime/memory_plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace tidemill {
+namespace {
+
+constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+
+std::optional<size_t> read_bytes(const std::string& path) {
+  std::ifstream in(path);
+  unsigned long long value = 0;
+  if (in >> value) return static_cast<size_t>(value);
+  return {};
+}
+
+size_t system_available_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::string key, unit;
+  unsigned long long kib = 0;
+  while (in >> key >> kib) {
+    std::getline(in, unit);
+    if (key == "MemAvailable:") return static_cast<size_t>(kib) * 1024;
+  }
+  return kUnlimited;
+}
+
+// Room under the memory limit of one cgroup folder (version 2).
+size_t cgroup_room_bytes(const std::string& folder) {
+  const auto limit = read_bytes(folder + "/memory.max");  // "max" does not parse: no limit
+  if (!limit) return kUnlimited;
+  const size_t used = read_bytes(folder + "/memory.current").value_or(0);
+  // Page cache counts as used there although the kernel gives it back.
+  size_t reclaimable = 0;
+  std::ifstream stat(folder + "/memory.stat");
+  std::string key;
+  unsigned long long value = 0;
+  while (stat >> key >> value)
+    if (key == "inactive_file" || key == "active_file") reclaimable += value;
+  const size_t held = used - std::min(used, reclaimable);
+  return *limit - std::min(*limit, held);
+}
+
+// The least room over this process's cgroup and its ancestors.
+size_t cgroup_available_bytes() {
+  std::ifstream in("/proc/self/cgroup");
+  std::string line, path;
+  while (std::getline(in, line))
+    if (line.rfind("0::", 0) == 0) path = line.substr(3);
+  size_t room = kUnlimited;
+  while (true) {
+    room = std::min(room, cgroup_room_bytes("/sys/fs/cgroup" + path));
+    const size_t slash = path.find_last_of('/');
+    if (path.empty() || slash == std::string::npos) break;
+    path.resize(slash);
+  }
+  if (const auto limit = read_bytes("/sys/fs/cgroup/memory/memory.limit_in_bytes")) {  // version 1
+    const size_t used = read_bytes("/sys/fs/cgroup/memory/memory.usage_in_bytes").value_or(0);
+    room = std::min(room, *limit - std::min(*limit, used));
+  }
+  return room;
+}
+
+int64_t num_blocks_held(const KvLayerGroup& group, int32_t block_size, int64_t num_tokens) {
+  const int64_t blocks = (num_tokens + block_size - 1) / block_size;
+  if (group.window == 0) return blocks;
+  // A window that starts inside a block reaches into one block more than it fills.
+  return std::min<int64_t>(blocks, (group.window + block_size - 1) / block_size + 1);
+}
+
+}  // namespace
+
+size_t available_memory_bytes() {
+  return std::min(system_available_bytes(), cgroup_available_bytes());
+}
+
+size_t sequence_kv_bytes(const KvLayout& layout, int32_t block_size, KvFormats formats, int64_t num_tokens) {
+  const std::vector<BlockGroup> groups = block_groups(layout, block_size, formats);
+  size_t total = 0;
+  for (size_t i = 0; i < groups.size(); ++i)
+    total += groups[i].sealed_bytes * static_cast<size_t>(num_blocks_held(layout.groups[i], block_size, num_tokens));
+  return total;
+}
+
+size_t kv_bytes_per_token(const KvLayout& layout, KvFormats formats) {
+  size_t total = 0;
+  for (const BlockGroup& group : block_groups(layout, 1, formats)) total += group.sealed_bytes;
+  return total;
+}
+
+Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, KvFormats formats, size_t weight_bytes,
+                               size_t scratch_bytes, size_t available_bytes, const KvBudgetOptions& options) {
+  MemoryPlan plan{.weight_bytes = weight_bytes,
+                  .scratch_bytes = scratch_bytes,
+                  .available_bytes = available_bytes,
+                  .block_size_tokens = block_size};
+  for (const BlockGroup& group : block_groups(layout, block_size, formats)) plan.block_bytes += group.sealed_bytes;
+  if (options.bytes) {
+    plan.kv_budget_bytes = *options.bytes;
+  } else if (options.num_blocks) {
+    const auto count = static_cast<uint64_t>(*options.num_blocks);
+    if (*options.num_blocks <= 0 || count > kUnlimited / 2 / plan.block_bytes)
+      return error("{} KV blocks of {} bytes are not between 1 block and what memory can address", *options.num_blocks,
+                   plan.block_bytes);
+    plan.kv_budget_bytes = count * plan.block_bytes;
+  } else {
+    plan.kv_budget_bytes = static_cast<size_t>(static_cast<double>(available_bytes) * options.memory_utilization);
+  }
+  if (plan.kv_budget_bytes < plan.block_bytes)
+    return error("a KV cache of {} bytes holds no block: one block of {} tokens takes {} bytes", plan.kv_budget_bytes,
+                 block_size, plan.block_bytes);
+  if (plan.kv_budget_bytes > available_bytes)
+    return error("a KV cache of {} bytes does not fit: {} bytes of memory are available", plan.kv_budget_bytes,
+                 available_bytes);
+  plan.num_blocks = static_cast<int64_t>(plan.kv_budget_bytes / plan.block_bytes);
+  return plan;
+}
+
+int64_t num_sequences_that_fit(const MemoryPlan& plan, const KvLayout& layout, KvFormats formats, int64_t num_tokens) {
+  const size_t each = sequence_kv_bytes(layout, plan.block_size_tokens, formats, num_tokens);
+  return each == 0 ? 0 : static_cast<int64_t>(plan.kv_budget_bytes / each);
+}
+
+}  // namespace tidemill

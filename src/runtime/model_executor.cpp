@@ -1,0 +1,105 @@
+#include "runtime/model_executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace tidemill {
+
+ModelExecutor::ModelExecutor(Model& model, KvStorage& storage, ExecutorOptions options)
+    : model_(model), storage_(storage), options_(options), states_(options.max_num_seqs), slice_(storage) {
+  model_.reserve(options_.max_rows, options_.max_logit_rows);
+}
+
+void ModelExecutor::update(const PlannedSequence& planned) {
+  TM_CHECK(planned.slot >= 0 && static_cast<size_t>(planned.slot) < states_.size(), "a planned slot exists");
+  SequenceState& state = states_[planned.slot];
+  if (planned.start) {
+    TM_CHECK(!state.live, "a starting sequence has a free slot");
+    state.live = true;
+    state.history.start(planned.start->tokens, planned.start->num_prompt_tokens);
+    state.sampling = planned.start->sampling;
+    state.tables.assign(storage_.num_groups(), {});
+  }
+  TM_CHECK(state.live, "a planned sequence was started");
+  for (TokenId token : planned.new_tokens) state.history.append(token);
+  TM_CHECK(planned.tables.size() == state.tables.size(), "a plan has one table change per layer group");
+  for (size_t group = 0; group < state.tables.size(); ++group) {
+    const TableChange& change = planned.tables[group];
+    SequenceTable& table = state.tables[group];
+    if (planned.start) table.first_block = change.first_block;
+    TM_CHECK(static_cast<size_t>(change.num_dropped) <= table.places.size(), "dropped blocks were in the table");
+    table.places.erase(table.places.begin(), table.places.begin() + change.num_dropped);
+    table.first_block += change.num_dropped;
+    table.places.insert(table.places.end(), change.appended.begin(), change.appended.end());
+  }
+}
+
+StepResult ModelExecutor::execute(const StepPlan& plan) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (SlotId slot : plan.ended) {
+    TM_CHECK(slot >= 0 && static_cast<size_t>(slot) < states_.size() && states_[slot].live, "an ended slot was live");
+    states_[slot].live = false;
+  }
+  for (const BlockMove& move : plan.moves) storage_.move(move);
+  for (const PlannedSequence& planned : plan.sequences) update(planned);
+
+  StepResult result;
+  result.sequences.resize(plan.sequences.size());
+  slice_.clear();
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& planned = plan.sequences[i];
+    for (int32_t done = 0; done < planned.num_rows;) {
+      const int32_t room = options_.max_rows - slice_.num_rows();
+      const int32_t num_rows = std::min(room, planned.num_rows - done);
+      slice_.add(states_[planned.slot], {i, planned.first_position + done, num_rows});
+      done += num_rows;
+      if (slice_.num_rows() == options_.max_rows) run_slice(plan, result);
+    }
+  }
+  if (slice_.num_rows() > 0) run_slice(plan, result);
+  result.duration_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+void ModelExecutor::run_slice(const StepPlan& plan, StepResult& result) {
+  model_.forward(slice_.inputs());
+  collect(plan, result);
+  slice_.clear();
+}
+
+void ModelExecutor::collect(const StepPlan& plan, StepResult& result) {
+  wanted_.clear();
+  int32_t row = 0;
+  for (const RowRange& range : slice_.ranges()) {
+    const PlannedSequence& planned = plan.sequences[range.sequence];
+    const std::span<const TokenId> tokens = states_[planned.slot].history.tokens();
+    const int32_t last = planned.first_position + planned.num_rows - 1;
+    for (int32_t i = 0; i < range.num_rows; ++i, ++row) {
+      const int32_t position = range.first_position + i;
+      const bool known = static_cast<size_t>(position) + 1 < tokens.size();
+      if (planned.prompt_logprobs >= 0 && known)
+        wanted_.push_back({row, range.sequence, false, tokens[position + 1], planned.prompt_logprobs});
+      if (planned.draw && position == last) wanted_.push_back({row, range.sequence, true, 0, 0});
+    }
+  }
+  for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
+    const size_t count = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
+    wanted_rows_.clear();
+    for (size_t i = 0; i < count; ++i) wanted_rows_.push_back(wanted_[begin + i].row);
+    const Rows logits = model_.logits(wanted_rows_);
+    for (size_t i = 0; i < count; ++i) {
+      const WantedRow& want = wanted_[begin + i];
+      const std::span<const float> row_logits(logits.row(static_cast<int32_t>(i)), logits.width);
+      SequenceResult& out = result.sequences[want.sequence];
+      const SequenceState& state = states_[plan.sequences[want.sequence].slot];
+      if (want.draw)
+        out.draw = sampler_.draw(row_logits, state.sampling, state.history);
+      else
+        out.prompt_logprobs.push_back(Sampler::score(row_logits, want.next, want.num_top));
+    }
+  }
+}
+
+}  // namespace tidemill
