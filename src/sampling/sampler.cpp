@@ -5,42 +5,16 @@
 #include <limits>
 
 #include "base/check.h"
+#include "sampling/vocabulary_math.h"
 
 namespace tidemill {
 namespace {
 
 constexpr float kBarred = -std::numeric_limits<float>::infinity();
-// Logits of the softmax sum are added in this many strided lanes, then pairwise: the order depends on nothing else.
-constexpr size_t kSumLanes = 16;
-
-double reduce_lanes(const double (&lanes)[kSumLanes]) {
-  double sums[kSumLanes];
-  std::copy(std::begin(lanes), std::end(lanes), sums);
-  for (size_t width = kSumLanes / 2; width > 0; width /= 2)
-    for (size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
-  return sums[0];
-}
-
-float highest(std::span<const float> logits) {
-  float best = kBarred;
-  for (float value : logits) best = value > best ? value : best;
-  return best;
-}
-
 // log(sum(exp(logit))) over all logits.
 double log_sum_exp(std::span<const float> logits) {
-  const float best = highest(logits);
-  if (best == kBarred) return kBarred;
-  double lanes[kSumLanes] = {};
-  for (size_t i = 0; i < logits.size(); ++i) lanes[i % kSumLanes] += std::exp(logits[i] - best);
-  return best + std::log(reduce_lanes(lanes));
-}
-
-TokenId argmax(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i)
-    if (logits[i] > logits[best]) best = i;
-  return static_cast<TokenId>(best);
+  const float best = highest_logit(logits);
+  return best == kBarred ? best : best + std::log(sum_of_exp(logits, best, 1.0f));
 }
 
 bool usable(TokenId token, size_t vocab_size) {
@@ -105,94 +79,71 @@ struct Likelier {
   bool operator()(TokenId a, TokenId b) const { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; }
 };
 
-// Draws one token of candidates in a fixed order: the smallest prefix whose weights exceed u * total.
-TokenId pick(std::span<const TokenId> candidates, std::span<const double> weights, double total, double u) {
+// The smallest prefix whose weights exceed u * total ends with the drawn one; weightless ones are never drawn.
+size_t pick(std::span<const float> weights, double total, double u) {
   double left = u * total;
-  for (size_t i = 0; i < candidates.size(); ++i) {
+  size_t last = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0) continue;
+    last = i;
     left -= weights[i];
-    if (left < 0) return candidates[i];
-  }
-  return candidates.back();
-}
-
-// The likely part of the vocabulary, without sorting it whole: the nucleus and the top k are found among the tokens
-// above a threshold that is lowered until they fit.
-std::vector<TokenId> truncate(std::span<const float> logits, const SamplingParams& params,
-                              std::vector<TokenId>& order) {
-  const float best = highest(logits);
-  const float temperature = params.temperature;
-  const size_t vocab_size = logits.size();
-  const size_t limit = params.top_k > 0 ? std::min<size_t>(params.top_k, vocab_size) : vocab_size;
-  const Likelier likelier{logits};
-  double total = 0;
-  if (params.top_p < 1 && limit == vocab_size) {
-    double lanes[kSumLanes] = {};
-    for (size_t i = 0; i < vocab_size; ++i) lanes[i % kSumLanes] += std::exp((logits[i] - best) / temperature);
-    total = reduce_lanes(lanes);
-  }
-  // exp(-reach) relative to the best: what is below can only be needed when what is above does not fill the quota.
-  for (float reach = 8;; reach *= 4) {
-    const bool everything = reach > 1e4f;
-    const float floor = everything ? kBarred : best - reach * temperature;
-    order.clear();
-    for (size_t i = 0; i < vocab_size; ++i)
-      if (logits[i] > floor) order.push_back(static_cast<TokenId>(i));
-    if (!everything && limit < vocab_size && order.size() < limit) continue;
-    if (limit < order.size()) {
-      std::nth_element(order.begin(), order.begin() + limit, order.end(), likelier);
-      order.resize(limit);
-    }
-    std::sort(order.begin(), order.end(), likelier);
-    if (limit < vocab_size) {
-      total = 0;
-      for (TokenId token : order) total += std::exp((logits[token] - best) / temperature);
-    }
-    size_t kept = order.size();
-    if (params.top_p < 1) {
-      double mass = 0;
-      size_t i = 0;
-      while (i < order.size() && mass < params.top_p * total)
-        mass += std::exp((logits[order[i++]] - best) / temperature);
-      if (mass < params.top_p * total && !everything) continue;  // the nucleus reaches below the threshold
-      kept = std::max<size_t>(i, 1);
-    }
-    if (params.min_p > 0) {
-      const double floor_p = params.min_p;
-      while (kept > 1 && std::exp((logits[order[kept - 1]] - best) / temperature) < floor_p) --kept;
-    }
-    order.resize(kept);
-    return order;
-  }
-}
-
-TokenId draw_all(std::span<const float> logits, float temperature, double u) {
-  const float best = highest(logits);
-  double lanes[kSumLanes] = {};
-  for (size_t i = 0; i < logits.size(); ++i) lanes[i % kSumLanes] += std::exp((logits[i] - best) / temperature);
-  double left = u * reduce_lanes(lanes);
-  TokenId last = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double weight = std::exp((logits[i] - best) / temperature);
-    if (weight == 0) continue;
-    last = static_cast<TokenId>(i);
-    left -= weight;
-    if (left < 0) return last;
+    if (left < 0) break;
   }
   return last;
 }
 
-TokenId choose(std::span<const float> logits, const SamplingParams& params, double u, std::vector<TokenId>& order) {
-  if (params.temperature <= 0 || params.top_k == 1) return argmax(logits);
-  if (highest(logits) == kBarred) return argmax(logits);
-  const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
-  if (!truncated) return draw_all(logits, params.temperature, u);
-  const std::vector<TokenId> kept = truncate(logits, params, order);
-  const float best = logits[kept.front()];
-  std::vector<double> weights(kept.size());
-  double total = 0;
-  for (size_t i = 0; i < kept.size(); ++i)
-    total += weights[i] = std::exp((logits[kept[i]] - best) / params.temperature);
-  return pick(kept, weights, total, u);
+// How the likely part of the vocabulary is found without sorting it whole: only tokens above a threshold are looked at,
+// and it is lowered until what they hold fills the quota.
+struct Truncation {
+  std::span<const float> logits;
+  const SamplingParams& params;
+  float best = 0;
+  float inverse_temperature = 1;
+  double total = 0;  // weight of all candidates for top_p: of the whole vocabulary, or of the top k
+
+  float weight(TokenId token) const { return exp_of_negative((logits[token] - best) * inverse_temperature); }
+  bool limited() const { return params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size(); }
+
+  // Leaves the kept tokens in order, likeliest first; false where the threshold was too high to tell.
+  bool keep_above(float threshold, std::vector<TokenId>& order) {
+    order.clear();
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (logits[i] > threshold) order.push_back(static_cast<TokenId>(i));
+    const Likelier likelier{logits};
+    if (limited()) {
+      const auto limit = static_cast<size_t>(params.top_k);
+      if (order.size() < limit && threshold != kBarred) return false;
+      if (limit < order.size()) {
+        std::nth_element(order.begin(), order.begin() + params.top_k, order.end(), likelier);
+        order.resize(limit);
+      }
+      total = 0;
+    }
+    std::sort(order.begin(), order.end(), likelier);
+    if (limited())
+      for (TokenId token : order) total += weight(token);
+    if (params.top_p < 1 && !keep_nucleus(order) && threshold != kBarred) return false;
+    while (order.size() > 1 && weight(order.back()) < params.min_p) order.pop_back();
+    return true;
+  }
+
+  bool keep_nucleus(std::vector<TokenId>& order) const {
+    double mass = 0;
+    size_t kept = 0;
+    while (kept < order.size() && mass < params.top_p * total) mass += weight(order[kept++]);
+    order.resize(std::max<size_t>(kept, 1));
+    return mass >= params.top_p * total;
+  }
+};
+
+void truncate(std::span<const float> logits, const SamplingParams& params, float best, std::vector<TokenId>& order) {
+  Truncation truncation{
+      .logits = logits, .params = params, .best = best, .inverse_temperature = 1 / params.temperature};
+  if (params.top_p < 1 && !truncation.limited())
+    truncation.total = sum_of_exp(logits, best, truncation.inverse_temperature);
+  for (float reach = 8; reach < 90; reach *= 3)
+    if (truncation.keep_above(best - reach * params.temperature, order)) return;
+  truncation.keep_above(kBarred, order);
 }
 
 }  // namespace
@@ -223,6 +174,23 @@ double uniform_draw(uint64_t seed, uint64_t position) {
   return static_cast<double>(mix(mix(seed) ^ position) >> 11) * 0x1.0p-53;
 }
 
+TokenId Sampler::choose(std::span<const float> logits, const SamplingParams& params, double u) {
+  const float best = highest_logit(logits);
+  if (params.temperature <= 0 || params.top_k == 1 || best == kBarred) return first_highest(logits);
+  const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
+  if (!truncated) {
+    weights_.resize(logits.size());
+    const double total = exp_weights(logits, best, 1 / params.temperature, weights_);
+    return static_cast<TokenId>(pick(weights_, total, u));
+  }
+  truncate(logits, params, best, order_);
+  weights_.resize(order_.size());
+  double total = 0;
+  for (size_t i = 0; i < order_.size(); ++i)
+    total += weights_[i] = exp_of_negative((logits[order_[i]] - best) / params.temperature);
+  return order_[pick(weights_, total, u)];
+}
+
 Draw Sampler::draw(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history) {
   TM_CHECK(!logits.empty(), "a draw needs logits");
   std::span<const float> final_logits = logits;
@@ -233,7 +201,7 @@ Draw Sampler::draw(std::span<const float> logits, const SamplingParams& params, 
     final_logits = work_;
   }
   const double u = uniform_draw(params.seed, static_cast<uint64_t>(history.num_output_tokens()));
-  const TokenId token = choose(final_logits, params, u, order_);
+  const TokenId token = choose(final_logits, params, u);
   if (params.logprobs < 0) return Draw{.token = token, .logprob = 0, .rank = 0, .top = {}};
   return score(logits, token, params.logprobs);
 }
@@ -242,8 +210,7 @@ Draw Sampler::score(std::span<const float> logits, TokenId token, int32_t num_to
   TM_CHECK(usable(token, logits.size()), "a scored token is in the vocabulary");
   const double total = log_sum_exp(logits);
   const auto logprob = [&](TokenId id) { return static_cast<float>(logits[id] - total); };
-  Draw draw{.token = token, .logprob = logprob(token), .rank = 1, .top = {}};
-  for (float value : logits) draw.rank += value > logits[token];
+  Draw draw{.token = token, .logprob = logprob(token), .rank = 1 + count_above(logits, logits[token]), .top = {}};
   const size_t count = std::min<size_t>(std::max(num_top, 0), logits.size());
   if (count == 0) return draw;
   // A heap of the count best: one pass, no sort of the vocabulary.

@@ -63,7 +63,10 @@ class Sampler {
   static Draw score(std::span<const float> logits, TokenId token, int32_t num_top);
 
  private:
-  std::vector<float> work_;
+  TokenId choose(std::span<const float> logits, const SamplingParams& params, double u);
+
+  std::vector<float> work_;     // logits after penalties and masks
+  std::vector<float> weights_;  // of the candidates of a draw
   std::vector<TokenId> order_;
 };
 

@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "sampling/vocabulary_math.h"
+
 namespace tidemill {
 namespace {
 
@@ -177,6 +179,27 @@ TEST(Sampler, ScoresAreThoseOfTheRawLogits) {
     EXPECT_LE(draw.top[i].logprob, draw.top[i == 0 ? 0 : i - 1].logprob);
   }
   EXPECT_EQ(Sampler::score(logits, draw.top[3].token, 0).rank, 4);
+}
+
+TEST(VocabularyMath, ExpIsAccurateOverItsRange) {
+  for (float x = -87; x <= 0; x += 0.0137f)
+    EXPECT_NEAR(exp_of_negative(x) / std::exp(static_cast<double>(x)), 1, 3e-7) << x;
+  EXPECT_EQ(exp_of_negative(-1000), 0);
+  EXPECT_EQ(exp_of_negative(0), 1);
+}
+
+TEST(VocabularyMath, SumsAndMaximaOfEverySize) {
+  for (size_t size : {1, 15, 16, 17, 1000, 1003}) {
+    const auto logits = random_logits(size, static_cast<uint32_t>(size));
+    const float best = *std::max_element(logits.begin(), logits.end());
+    EXPECT_EQ(highest_logit(logits), best);
+    EXPECT_EQ(first_highest(logits), std::max_element(logits.begin(), logits.end()) - logits.begin());
+    double sum = 0;
+    for (float logit : logits) sum += std::exp((static_cast<double>(logit) - best) * 0.7);
+    EXPECT_NEAR(sum_of_exp(logits, best, 0.7f) / sum, 1, 1e-6);
+    std::vector<float> weights(size);
+    EXPECT_EQ(exp_weights(logits, best, 0.7f, weights), sum_of_exp(logits, best, 0.7f));
+  }
 }
 
 TEST(Sampler, UniformDrawsAreUniform) {
