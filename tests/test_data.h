@@ -25,6 +25,6 @@ inline std::string read_file(const std::filesystem::path& path) {
 
 }  // namespace tidemill::testing
 
-#define TM_NEEDS_DATA(relative)                                                   \
-  if (!std::filesystem::exists(::tidemill::testing::data_path(relative)))         \
+#define TM_NEEDS_DATA(relative)                                           \
+  if (!std::filesystem::exists(::tidemill::testing::data_path(relative))) \
   GTEST_SKIP() << "needs " << ::tidemill::testing::data_path(relative).string() << ", which is absent"

@@ -3,7 +3,9 @@
 namespace tidemill {
 namespace {
 
-Error missing(std::string_view key) { return error("metadata key '{}' is missing", key); }
+Error missing(std::string_view key) {
+  return error("metadata key '{}' is missing", key);
+}
 
 Error wrong_type(std::string_view key, const char* expected, const Metadata::Value& found) {
   return error("metadata key '{}' must be {}, but is {}", key, expected, Metadata::type_name(found));

@@ -1,4 +1,5 @@
-// A token id, as the vocabulary numbers them: 0 <= id < vocabulary size.
+// The id of an entry of a model's vocabulary: 0 <= id < vocabulary size. -1 is used by nobody; "no token" is an empty
+// std::optional.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,9 @@ namespace tidemill {
 // Storage format of a block. The tail of a sequence is kept in fp16, or in the storage format where that is wider.
 enum class KvFormat : uint8_t { fp32, fp16, bf16 };
 
-constexpr size_t bytes_per_value(KvFormat format) { return format == KvFormat::fp32 ? 4 : 2; }
+constexpr size_t bytes_per_value(KvFormat format) {
+  return format == KvFormat::fp32 ? 4 : 2;
+}
 
 // The memory of one size class. Slot s of layer l starts at base + s * slot_bytes + layer_offset(l).
 struct KvArena {
@@ -45,8 +47,8 @@ struct KvSegment {
   int32_t first_row = 0;
   int32_t num_rows = 0;
   int32_t first_position = 0;
-  int32_t first_block = 0;              // index of places[0]; above 0 where a windowed group gave old blocks back
-  std::span<const BlockPlace> places;   // blocks first_block .. the block of the last row's position
+  int32_t first_block = 0;             // index of places[0]; above 0 where a windowed group gave old blocks back
+  std::span<const BlockPlace> places;  // blocks first_block .. the block of the last row's position
 };
 
 // The KV of one layer group in one step.

@@ -16,17 +16,17 @@ namespace tidemill {
 using RequestId = uint64_t;  // given by Engine::submit, never used twice
 
 struct Request {
-  std::string label;                 // the client's or server's request id, for logs
-  std::vector<TokenId> prompt;       // at least one token
-  SamplingParams sampling;           // choice i of a request with seed s draws as the only choice of seed s + i
-  bool has_seed = false;             // without one the engine picks a fresh seed
+  std::string label;            // the client's or server's request id, for logs
+  std::vector<TokenId> prompt;  // at least one token
+  SamplingParams sampling;      // choice i of a request with seed s draws as the only choice of seed s + i
+  bool has_seed = false;        // without one the engine picks a fresh seed
   int32_t num_choices = 1;
   std::optional<int64_t> max_tokens;  // absent = up to the context length; 0 = compute the prompt, draw nothing
-  int32_t prompt_logprobs = -1;      // k best for each prompt token after the first; -1 = none
-  int32_t priority = 0;              // lower runs earlier (vLLM's meaning); only under the priority policy
-  std::string tenant;                // identity of the API key, for fair shares; "" = nobody's
-  std::string cache_salt;            // prefix blocks are shared only between equal salts
-  bool want_progress = false;        // progress events while the prompt is read
+  int32_t prompt_logprobs = -1;       // k best for each prompt token after the first; -1 = none
+  int32_t priority = 0;               // lower runs earlier (vLLM's meaning); only under the priority policy
+  std::string tenant;                 // identity of the API key, for fair shares; "" = nobody's
+  std::string cache_salt;             // prefix blocks are shared only between equal salts
+  bool want_progress = false;         // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot
 };
@@ -35,12 +35,12 @@ enum class FinishReason : uint8_t { stop, length, abort, timeout, error, shutdow
 
 // Where a request's time went. Milliseconds since arrival unless said otherwise.
 struct RequestTimings {
-  double queue_ms = 0;         // arrival to the first step that computes its prompt
-  double prefill_ms = 0;       // from there to the first token
-  double decode_ms = 0;        // first to last token
+  double queue_ms = 0;    // arrival to the first step that computes its prompt
+  double prefill_ms = 0;  // from there to the first token
+  double decode_ms = 0;   // first to last token
   double time_to_first_token_ms = 0;
-  double mean_itl_ms = 0;      // mean gap between tokens
-  double itl_jitter = 0;       // standard deviation of the gaps over their mean
+  double mean_itl_ms = 0;  // mean gap between tokens
+  double itl_jitter = 0;   // standard deviation of the gaps over their mean
   int32_t num_cached_tokens = 0;
   int32_t num_preemptions = 0;
   int32_t num_recomputed_tokens = 0;
@@ -60,18 +60,18 @@ struct RequestEvent {
   Kind kind = Kind::token;
   RequestId request = 0;
   int32_t choice = 0;
-  Draw draw;                              // token
-  std::vector<Draw> prompt_logprobs;      // prompt_logprobs: for prompt tokens 1..n-1; sent once, before the first token
-  int32_t num_prompt_computed = 0;        // progress: of num_prompt_tokens, num_cached from the prefix cache
+  Draw draw;                          // token
+  std::vector<Draw> prompt_logprobs;  // prompt_logprobs: for prompt tokens 1..n-1; sent once, before the first token
+  int32_t num_prompt_computed = 0;    // progress: of num_prompt_tokens, num_cached from the prefix cache
   int32_t num_prompt_tokens = 0;
   int32_t num_cached = 0;
-  FinishReason reason = FinishReason::stop;   // finished
+  FinishReason reason = FinishReason::stop;  // finished
   // finished by this token. It was delivered as the last token event and counts as completion, as vLLM counts it;
   // whether its text is shown is the consumer's business.
   std::optional<TokenId> stop_token;
-  std::string message;                        // finished by error, timeout or shutdown: one sentence
-  Usage usage;                                // finished: of this choice
-  RequestTimings timings;                     // finished
+  std::string message;     // finished by error, timeout or shutdown: one sentence
+  Usage usage;             // finished: of this choice
+  RequestTimings timings;  // finished
   bool request_done = false;
 };
 

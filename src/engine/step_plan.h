@@ -10,27 +10,27 @@
 #include <optional>
 #include <vector>
 
-#include "base/token.h"
 #include "base/block_place.h"
+#include "base/token.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_params.h"
 
 namespace tidemill {
 
-// An executor's place for one sequence's state: 0 <= slot < max_num_seqs. Given out by the scheduler; a slot that a plan
-// lists in `ended` may be used again in the same plan.
+// An executor's place for one sequence's state: 0 <= slot < max_num_seqs. Given out by the scheduler; a slot that a
+// plan lists in `ended` may be used again in the same plan.
 using SlotId = int32_t;
 
 // The change of one block table, in one layer group.
 struct TableChange {
-  int32_t num_dropped = 0;            // leading blocks that a windowed group gave back since the last plan
-  std::vector<BlockPlace> appended;   // new blocks at the end; for a starting sequence the whole table ...
-  int32_t first_block = 0;            // ... and the index of its first block (starting sequences only)
+  int32_t num_dropped = 0;           // leading blocks that a windowed group gave back since the last plan
+  std::vector<BlockPlace> appended;  // new blocks at the end; for a starting sequence the whole table ...
+  int32_t first_block = 0;           // ... and the index of its first block (starting sequences only)
 };
 
 // All that the executor must know of a sequence that it does not know yet.
 struct SequenceStart {
-  std::vector<TokenId> tokens;   // prompt and what was generated before a preemption
+  std::vector<TokenId> tokens;  // prompt and what was generated before a preemption
   int32_t num_prompt_tokens = 0;
   SamplingParams sampling;
 };
@@ -38,12 +38,12 @@ struct SequenceStart {
 struct PlannedSequence {
   SlotId slot = 0;
   std::optional<SequenceStart> start;
-  std::vector<TokenId> new_tokens;   // accepted since the last plan (not for a starting sequence)
-  int32_t first_position = 0;        // rows computed now: [first_position, first_position + num_rows)
+  std::vector<TokenId> new_tokens;  // accepted since the last plan (not for a starting sequence)
+  int32_t first_position = 0;       // rows computed now: [first_position, first_position + num_rows)
   int32_t num_rows = 0;
-  std::vector<TableChange> tables;   // one per layer group
+  std::vector<TableChange> tables;  // one per layer group
   // What is wanted back.
-  bool draw = false;                 // the token that follows the last row
+  bool draw = false;  // the token that follows the last row
   // For every row whose following token is known: that token's log-probability and the k best; -1 = none.
   int32_t prompt_logprobs = -1;
 };
@@ -62,7 +62,7 @@ struct BlockMove {
 
 struct StepPlan {
   uint64_t step = 0;
-  std::vector<SlotId> ended;   // sequences that the executor may forget (finished, cancelled, preempted)
+  std::vector<SlotId> ended;  // sequences that the executor may forget (finished, cancelled, preempted)
   std::vector<BlockMove> moves;
   std::vector<PlannedSequence> sequences;
   int32_t num_rows() const {
@@ -74,11 +74,11 @@ struct StepPlan {
 
 struct SequenceResult {
   std::optional<Draw> draw;
-  std::vector<Draw> prompt_logprobs;   // one per row whose following token was known, in order
+  std::vector<Draw> prompt_logprobs;  // one per row whose following token was known, in order
 };
 
 struct StepResult {
-  std::vector<SequenceResult> sequences;   // in the plan's order
+  std::vector<SequenceResult> sequences;  // in the plan's order
   int64_t duration_ns = 0;
 };
 

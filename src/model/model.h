@@ -35,7 +35,7 @@ struct ModelInfo {
   int32_t num_layers = 0;
   int32_t width = 0;
   int64_t num_parameters = 0;
-  size_t weight_bytes = 0;     // as held by the backend
+  size_t weight_bytes = 0;  // as held by the backend
 };
 
 // One step's rows, flattened. Rows of one sequence are adjacent and ascending in position.
