@@ -58,8 +58,10 @@ struct ModelConfig {
   int32_t num_layers = 0;  // 1 to 4096
   int32_t hidden_size = 0;
   int32_t context_length = 0;  // trained positions
-  // 0 where a GGUF does not say it; then the tokenizer's or the embedding table's number of rows counts.
+  // Rows of the embedding table that are tokens. A GGUF that does not say it means its tokenizer's number; 0 without
+  // one.
   int32_t vocab_size = 0;
+  int32_t tokenizer_size = 0;  // tokens that a GGUF brings along; 0 for config.json
 
   // [num_layers] each; kv heads divide heads.
   std::vector<int32_t> num_heads;
@@ -111,7 +113,8 @@ struct ModelConfig {
   Result<std::optional<bool>> extra_boolean(std::string_view gguf_key, std::string_view json_key) const;
   Result<std::optional<std::string>> extra_string(std::string_view gguf_key, std::string_view json_key) const;
 
-  // The whole of what was read; one of the two is set. The JSON is the text part of a multimodal config.
+  // The whole of what was read, but for a GGUF's tokenizer; one of the two is set. The JSON is the text part of a
+  // multimodal config.
   std::shared_ptr<const Metadata> metadata;
   std::shared_ptr<const nlohmann::json> json;
 };
