@@ -1,11 +1,15 @@
 #include "model/weight_file.h"
 
+#include <algorithm>
+
 #include "base/printable.h"
 #include "compute/dequantize.h"
 
 namespace tidemill {
 
 int64_t TensorInfo::num_values() const {
+  // Beside a 0 the others may be anything, so that their product could wrap.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;
   return count;
