@@ -1,0 +1,215 @@
+// Attention of the CPU backend: how the work is cut, and in which order partial results become one.
+#include <algorithm>
+
+#include "base/check.h"
+#include "compute/cpu/cpu_backend.h"
+
+namespace tidemill::cpu {
+namespace {
+
+ValueFormat value_format(KvFormat format) {
+  if (format == KvFormat::fp16) return ValueFormat::fp16;
+  return format == KvFormat::bf16 ? ValueFormat::bf16 : ValueFormat::fp32;
+}
+
+int32_t value_stride(const KvShape& shape) {
+  return (shape.value_dim + 15) / 16 * 16;
+}
+
+size_t state_floats(int32_t num_queries, const KvShape& shape) {
+  return static_cast<size_t>(num_queries) * static_cast<size_t>(value_stride(shape) + 16) +
+         static_cast<size_t>((num_queries + 15) / 16 * 16);
+}
+
+AttentionState state_at(float* floats, int32_t num_queries, const KvShape& shape) {
+  float* sums = floats + static_cast<size_t>(num_queries) * static_cast<size_t>(value_stride(shape));
+  return {.largest = sums + static_cast<size_t>(num_queries) * 16, .sums = sums, .acc = floats};
+}
+
+// Rows whose queries share one pass over the keys.
+int32_t rows_together(const Attention& args) {
+  const int32_t group = args.num_heads / args.kv->shape.num_kv_heads;
+  return std::max(1, max_queries / group);
+}
+
+// A KV head as a block of the table shows it.
+BlockRef block_ref(const KvGroupView& kv, BlockPlace place, int32_t layer, int32_t kv_head) {
+  const KvShape& shape = kv.shape;
+  const KvArena& arena = kv.arenas[place.size_class];
+  const std::byte* base = arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(layer) * arena.layer_bytes;
+  const size_t value_bytes = bytes_per_value(arena.format);
+  const size_t key_head = static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.block_size) * value_bytes;
+  const size_t value_head = static_cast<size_t>(shape.value_dim) * static_cast<size_t>(shape.block_size) * value_bytes;
+  return {
+      .keys = base + static_cast<size_t>(kv_head) * key_head,
+      .values = base + static_cast<size_t>(shape.num_kv_heads) * key_head + static_cast<size_t>(kv_head) * value_head,
+      .format = value_format(arena.format)};
+}
+
+}  // namespace
+
+void CpuBackend::list_attention_items(const Attention& args) {
+  items_.clear();
+  const int32_t rows = rows_together(args);
+  const int32_t group = args.num_heads / args.kv->shape.num_kv_heads;
+  for (size_t s = 0; s < args.kv->segments.size(); ++s) {
+    const KvSegment& segment = args.kv->segments[s];
+    // The last rows see most, and go first: so threads end together.
+    for (int32_t end = segment.num_rows; end > 0; end -= rows) {
+      const int32_t first_row = std::max(0, end - rows);
+      const int32_t first_position = segment.first_position + first_row;
+      const int32_t first_seen = args.window > 0 ? std::max(0, first_position - args.window + 1) : 0;
+      const int32_t last_seen = segment.first_position + end - 1;
+      const int32_t first_span = first_seen / attention_span;
+      for (int32_t head = 0; head < args.kv->shape.num_kv_heads; ++head) {
+        items_.push_back({.segment = static_cast<int32_t>(s),
+                          .first_row = first_row,
+                          .num_rows = end - first_row,
+                          .kv_head = head,
+                          .first_span = first_span,
+                          .num_spans = last_seen / attention_span - first_span + 1,
+                          .num_queries = (end - first_row) * group});
+      }
+    }
+  }
+}
+
+void CpuBackend::reserve_attention_scratch(const Attention& args) {
+  const KvShape& shape = args.kv->shape;
+  const int32_t group = args.num_heads / shape.num_kv_heads;
+  const int32_t num_queries = rows_together(args) * group;
+  const auto head_dim = static_cast<size_t>(shape.head_dim), value_dim = static_cast<size_t>(shape.value_dim);
+  size_t num_blocks = 0;
+  for (const KvSegment& segment : args.kv->segments) num_blocks = std::max(num_blocks, segment.places.size());
+  for (WorkerScratch& scratch : scratch_) {
+    scratch.packed_queries.reserve(static_cast<size_t>(num_queries + 7) / 8 * 8 * head_dim);
+    scratch.tile.reserve(softmax_tile * (head_dim + value_dim));
+    scratch.states.reserve(2 * state_floats(num_queries, shape));
+    scratch.blocks.reserve(num_blocks);
+  }
+}
+
+AttentionTask CpuBackend::attention_task(const Attention& args, const AttentionItem& item, int32_t worker) {
+  const KvShape& shape = args.kv->shape;
+  const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
+  const int32_t group = args.num_heads / shape.num_kv_heads;
+  const int32_t row = segment.first_row + item.first_row;
+  WorkerScratch& scratch = scratch_[static_cast<size_t>(worker)];
+  return {.queries = args.qkv.row(row) + static_cast<int64_t>(item.kv_head) * group * shape.head_dim,
+          .row_stride = args.qkv.width,
+          .num_rows = item.num_rows,
+          .group = group,
+          .head_dim = shape.head_dim,
+          .value_dim = shape.value_dim,
+          .block_size = shape.block_size,
+          .first_position = segment.first_position + item.first_row,
+          .window = args.window,
+          .scale = args.scale,
+          .softcap = args.softcap,
+          .blocks = scratch.blocks.data(),
+          .first_block = 0,
+          .sinks = args.sinks ? args.sinks + item.kv_head * group : nullptr,
+          .packed_queries = scratch.packed_queries.data(),
+          .tile = scratch.tile.data(),
+          .output = args.output.row(row) + static_cast<int64_t>(item.kv_head) * group * shape.value_dim,
+          .output_stride = args.output.width};
+}
+
+void CpuBackend::attend_span(const Attention& args, const AttentionItem& item, AttentionTask& task, int32_t span,
+                             int32_t worker, const AttentionState& out) {
+  const KvShape& shape = args.kv->shape;
+  const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
+  const int32_t span_begin = span * attention_span;
+  const int32_t end = std::min(span_begin + attention_span, task.first_position + task.num_rows);
+  const int32_t begin = task.window > 0 ? std::max(span_begin, task.first_position - task.window + 1) : span_begin;
+  task.first_block = begin / shape.block_size;
+  const int32_t last_block = (end - 1) / shape.block_size;
+  TM_CHECK(task.first_block >= segment.first_block &&
+               last_block - segment.first_block < static_cast<int32_t>(segment.places.size()),
+           "every position that a query sees has a block");
+  BlockRef* refs = scratch_[static_cast<size_t>(worker)].blocks.data();
+  for (int32_t block = task.first_block; block <= last_block; ++block) {
+    const BlockPlace place = segment.places[static_cast<size_t>(block - segment.first_block)];
+    refs[block - task.first_block] = block_ref(*args.kv, place, args.layer_in_group, item.kv_head);
+  }
+  kernels_.attend(task, begin, end, out);
+}
+
+void CpuBackend::whole_item(const Attention& args, const AttentionItem& item, int32_t worker) {
+  AttentionTask task = attention_task(args, item, worker);
+  const KvShape& shape = args.kv->shape;
+  float* floats = scratch_[static_cast<size_t>(worker)].states.data();
+  const AttentionState state = state_at(floats, item.num_queries, shape);
+  const AttentionState next = state_at(floats + state_floats(item.num_queries, shape), item.num_queries, shape);
+  kernels_.pack_queries(task);
+  attend_span(args, item, task, item.first_span, worker, state);
+  for (int32_t i = 1; i < item.num_spans; ++i) {
+    attend_span(args, item, task, item.first_span + i, worker, next);
+    kernels_.merge(task, state, next);
+  }
+  kernels_.finish(task, state);
+}
+
+void CpuBackend::attention_whole(const Attention& args) {
+  for_each(static_cast<int32_t>(items_.size()),
+           [&](int32_t i, int32_t worker) { whole_item(args, items_[static_cast<size_t>(i)], worker); });
+}
+
+// Few items over long contexts: their spans are shared out, then merged in the order that whole_item has.
+void CpuBackend::attention_split(const Attention& args) {
+  const KvShape& shape = args.kv->shape;
+  item_spans_.clear();
+  size_t floats = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    items_[i].first_state = floats;
+    floats += state_floats(items_[i].num_queries, shape) * static_cast<size_t>(items_[i].num_spans);
+    for (int32_t span = 0; span < items_[i].num_spans; ++span) item_spans_.emplace_back(static_cast<int32_t>(i), span);
+  }
+  states_.reserve(floats);
+  const auto state_of = [&](const AttentionItem& item, int32_t span) {
+    const size_t offset = item.first_state + state_floats(item.num_queries, shape) * static_cast<size_t>(span);
+    return state_at(states_.data() + offset, item.num_queries, shape);
+  };
+  const auto num_pieces = static_cast<int32_t>(item_spans_.size());
+  const auto num_items = static_cast<int32_t>(items_.size());
+  next_.store(0, std::memory_order_relaxed);
+  next_merge_.store(0, std::memory_order_relaxed);
+  threads_.run([&](int32_t worker) {
+    for (int32_t piece = next_++; piece < num_pieces; piece = next_++) {
+      const auto [index, span] = item_spans_[static_cast<size_t>(piece)];
+      const AttentionItem& item = items_[static_cast<size_t>(index)];
+      AttentionTask task = attention_task(args, item, worker);
+      kernels_.pack_queries(task);
+      attend_span(args, item, task, item.first_span + span, worker, state_of(item, span));
+    }
+    threads_.barrier();
+    for (int32_t index = next_merge_++; index < num_items; index = next_merge_++) {
+      const AttentionItem& item = items_[static_cast<size_t>(index)];
+      const AttentionTask task = attention_task(args, item, worker);
+      for (int32_t span = 1; span < item.num_spans; ++span)
+        kernels_.merge(task, state_of(item, 0), state_of(item, span));
+      kernels_.finish(task, state_of(item, 0));
+    }
+  });
+}
+
+void CpuBackend::attention(const Attention& args) {
+  const KvShape& shape = args.kv->shape;
+  TM_CHECK(args.num_heads > 0 && args.num_heads % shape.num_kv_heads == 0, "query heads share KV heads evenly");
+  TM_CHECK(shape.head_dim % 8 == 0 && shape.value_dim % 8 == 0 && shape.block_size % 16 == 0 &&
+               softmax_tile % shape.block_size == 0,
+           "heads are of whole 8 values, blocks of 16, 32 or 64 positions");
+  TM_CHECK(args.output.width == args.num_heads * shape.value_dim, "attention's output has all heads");
+  list_attention_items(args);
+  reserve_attention_scratch(args);
+  const auto long_item = [](const AttentionItem& item) { return item.num_spans > 1; };
+  const bool split = threads_.size() > 1 && items_.size() < 4 * static_cast<size_t>(threads_.size()) &&
+                     std::any_of(items_.begin(), items_.end(), long_item);
+  if (split) {
+    attention_split(args);
+  } else {
+    attention_whole(args);
+  }
+}
+
+}  // namespace tidemill::cpu

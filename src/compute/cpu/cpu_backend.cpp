@@ -1,0 +1,296 @@
+#include "compute/cpu/cpu_backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "compute/cpu/kernel_select.h"
+
+namespace tidemill {
+namespace cpu {
+namespace {
+
+constexpr int32_t max_threads = 1024;
+// Up to so many rows are normalized and quantized by the caller: cheaper than a barrier of all threads.
+constexpr int32_t rows_prepared_alone = 4;
+
+class CpuBuffer : public Buffer {
+ public:
+  explicit CpuBuffer(size_t num_floats) : memory_(num_floats * sizeof(float)) {
+    TM_CHECK(memory_.data() != nullptr, "memory for activations is there");
+  }
+  float* data() override { return reinterpret_cast<float*>(memory_.data()); }
+
+ private:
+  AlignedMemory memory_;
+};
+
+ActivationKind activation_kind(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return ActivationKind::silu;
+    case Activation::gelu_tanh:
+      return ActivationKind::gelu_tanh;
+    case Activation::gelu_erf:
+      return ActivationKind::gelu_erf;
+    case Activation::relu:
+      return ActivationKind::relu;
+  }
+  return ActivationKind::silu;
+}
+
+ValueFormat value_format(KvFormat format) {
+  switch (format) {
+    case KvFormat::fp32:
+      return ValueFormat::fp32;
+    case KvFormat::fp16:
+      return ValueFormat::fp16;
+    case KvFormat::bf16:
+      return ValueFormat::bf16;
+  }
+  return ValueFormat::fp32;
+}
+
+int32_t usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  return std::clamp(CPU_COUNT(&cores), 1, max_threads);
+}
+
+}  // namespace
+
+bool RotaryTables::matches(const Entry& entry, const Rotary& rotary, std::span<const int32_t> positions) const {
+  const auto half = static_cast<size_t>(rotary.rotary_dim / 2);
+  return entry.frequencies.size() == half && entry.attention_factor == rotary.attention_factor &&
+         std::equal(entry.frequencies.begin(), entry.frequencies.end(), rotary.inverse_frequencies) &&
+         std::equal(entry.positions.begin(), entry.positions.end(), positions.begin(), positions.end());
+}
+
+RotaryTables::Table RotaryTables::find(const Rotary& rotary, std::span<const int32_t> positions) {
+  for (int i = 0; i < 2; ++i) {
+    if (!matches(entries_[i], rotary, positions)) continue;
+    newest_ = i;
+    return {entries_[i].cos.data(), entries_[i].sin.data()};
+  }
+  newest_ = 1 - newest_;
+  Entry& entry = entries_[newest_];
+  const auto half = static_cast<size_t>(rotary.rotary_dim / 2);
+  entry.frequencies.assign(rotary.inverse_frequencies, rotary.inverse_frequencies + half);
+  entry.positions.assign(positions.begin(), positions.end());
+  entry.attention_factor = rotary.attention_factor;
+  entry.cos.resize(half * positions.size());
+  entry.sin.resize(half * positions.size());
+  for (size_t row = 0; row < positions.size(); ++row) {
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(positions[row]) * entry.frequencies[i];
+      entry.cos[row * half + i] = static_cast<float>(std::cos(angle) * rotary.attention_factor);
+      entry.sin[row * half + i] = static_cast<float>(std::sin(angle) * rotary.attention_factor);
+    }
+  }
+  return {entry.cos.data(), entry.sin.data()};
+}
+
+CpuBackend::CpuBackend(const KernelTable& kernels, int32_t num_threads)
+    : kernels_(kernels), threads_(num_threads), scratch_(static_cast<size_t>(num_threads)) {}
+
+// Takes the next pieces of `total`: large shares at first, so that there is little to contend for, single pieces at the
+// end, so that threads end together. Returns the first after the share; first == the result where nothing is left.
+int32_t CpuBackend::claim(int32_t total, int32_t& first) {
+  first = next_.load(std::memory_order_relaxed);
+  while (first < total) {
+    const int32_t end = first + std::max(1, (total - first) / (2 * threads_.size()));
+    if (next_.compare_exchange_weak(first, end, std::memory_order_relaxed)) return end;
+  }
+  first = total;
+  return total;
+}
+
+Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) {
+  return pack_matrix(parts, layout, threads_);
+}
+
+std::unique_ptr<Buffer> CpuBackend::allocate(size_t num_floats) {
+  return std::make_unique<CpuBuffer>(num_floats);
+}
+
+void CpuBackend::embed(const Matrix& table, std::span<const TokenId> tokens, float scale, Rows output) {
+  const auto& matrix = static_cast<const PackedMatrix&>(table);
+  TM_CHECK(output.width == matrix.cols() && output.num_rows == static_cast<int32_t>(tokens.size()),
+           "embedded rows have the table's width");
+  for_each(output.num_rows, [&](int32_t i, int32_t) {
+    float* row = output.row(i);
+    matrix.read_row(tokens[static_cast<size_t>(i)], row);
+    for (int32_t k = 0; k < output.width && scale != 1.0f; ++k) row[k] *= scale;
+  });
+}
+
+void CpuBackend::prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker) {
+  const int32_t tile_start = row / kernels_.tile_rows * kernels_.tile_rows;
+  const int64_t cols = matrix.cols();
+  PrepareRow task = {.x = args.input.row(row),
+                     .cols = static_cast<int32_t>(cols),
+                     .norm_weight = args.norm.weight,
+                     .epsilon = args.norm.epsilon,
+                     .scratch = scratch_[static_cast<size_t>(worker)].row.data(),
+                     .blocks = nullptr,
+                     .floats = nullptr,
+                     .row = row - tile_start,
+                     .rows = std::min(kernels_.tile_rows, args.input.num_rows - tile_start)};
+  if (matrix.any_quantized()) task.blocks = act_blocks_.data() + tile_start * (cols / block_k);
+  if (matrix.any_float()) task.floats = act_floats_.data() + tile_start * cols;
+  kernels_.prepare_row(task);
+}
+
+ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& matrix, size_t part) const {
+  const bool gated = matrix.layout() == MatrixLayout::gated;
+  const PackedPart& packed = matrix.parts()[part];
+  return {.input = {.blocks = act_blocks_.data(),
+                    .floats = act_floats_.data(),
+                    .num_rows = args.input.num_rows,
+                    .cols = args.input.width,
+                    .tile_rows = kernels_.tile_rows},
+          .panels = packed.panels,
+          .up = gated ? matrix.parts()[1].panels : Panels{},
+          .activation = gated ? activation_kind(args.activation) : ActivationKind::none,
+          .bias = args.bias ? args.bias + packed.first_output : nullptr,
+          .up_bias = args.bias && gated ? args.bias + matrix.parts()[1].first_output : nullptr,
+          .scale = args.scale,
+          .accumulate = args.accumulate,
+          .output = args.output.data + packed.first_output,
+          .output_stride = args.output.width};
+}
+
+// Claims panels, numbered through all parts, until none is left.
+void CpuBackend::product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix) {
+  int32_t total = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) total += matrix.parts()[i].num_panels;
+  int32_t first = 0;
+  for (int32_t end = claim(total, first); first < end; end = claim(total, first)) {
+    int32_t base = 0;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const int32_t count = matrix.parts()[i].num_panels;
+      const int32_t from = std::max(first - base, 0), to = std::min(end - base, count);
+      if (from < to) kernels_.product_panels(tasks[i], from, to);
+      base += count;
+    }
+  }
+}
+
+void CpuBackend::product(const Product& args) {
+  const auto& matrix = static_cast<const PackedMatrix&>(*args.matrix);
+  const bool gated = matrix.layout() == MatrixLayout::gated;
+  const int32_t num_rows = args.input.num_rows;
+  TM_CHECK(args.input.width == matrix.cols(), "a product's input has the matrix's columns");
+  TM_CHECK(args.output.num_rows == num_rows && args.output.width == matrix.rows() / (gated ? 2 : 1),
+           "a product's output has the matrix's rows");
+  if (num_rows == 0) return;
+  const auto cols = static_cast<size_t>(matrix.cols());
+  if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k));
+  if (matrix.any_float()) act_floats_.reserve(static_cast<size_t>(num_rows) * cols);
+  for (WorkerScratch& scratch : scratch_) scratch.row.reserve(cols + panel_rows);
+
+  const size_t num_tasks = gated ? 1 : matrix.parts().size();
+  product_tasks_.clear();
+  for (size_t i = 0; i < num_tasks; ++i) product_tasks_.push_back(product_task(args, matrix, i));
+  const bool alone = num_rows <= rows_prepared_alone || threads_.size() == 1;
+  for (int32_t row = 0; alone && row < num_rows; ++row) prepare_activation_row(args, matrix, row, 0);
+  next_.store(0, std::memory_order_relaxed);
+  threads_.run([&](int32_t worker) {
+    if (!alone) {
+      for (int32_t row = worker; row < num_rows; row += threads_.size()) {
+        prepare_activation_row(args, matrix, row, worker);
+      }
+      threads_.barrier();
+    }
+    product_share(product_tasks_, matrix);
+  });
+}
+
+void CpuBackend::rotate_and_store(const RotateAndStore& args) {
+  const KvGroupView& kv = *args.kv;
+  const KvShape& shape = kv.shape;
+  TM_CHECK(args.qkv.width == args.num_heads * shape.head_dim + shape.num_kv_heads * (shape.head_dim + shape.value_dim),
+           "a row holds queries, keys and values");
+  TM_CHECK(static_cast<int32_t>(args.positions.size()) == args.qkv.num_rows, "every row has a position");
+  segment_of_row_.assign(static_cast<size_t>(args.qkv.num_rows), -1);
+  for (size_t s = 0; s < kv.segments.size(); ++s) {
+    const KvSegment& segment = kv.segments[s];
+    TM_CHECK(segment.first_row >= 0 && segment.first_row + segment.num_rows <= args.qkv.num_rows,
+             "a sequence's rows are rows of the step");
+    std::fill_n(segment_of_row_.begin() + segment.first_row, segment.num_rows, static_cast<int32_t>(s));
+  }
+  const bool rotates = args.rotary.rotary_dim > 0;
+  const RotaryTables::Table table = rotates ? rotary_.find(args.rotary, args.positions) : RotaryTables::Table{};
+  for_each(args.qkv.num_rows, [&](int32_t row, int32_t) {
+    const int32_t s = segment_of_row_[static_cast<size_t>(row)];
+    if (s < 0) return;
+    const KvSegment& segment = kv.segments[static_cast<size_t>(s)];
+    const int32_t position = segment.first_position + row - segment.first_row;
+    const int32_t block = position / shape.block_size - segment.first_block;
+    TM_CHECK(block >= 0 && block < static_cast<int32_t>(segment.places.size()), "a stored position has a block");
+    const BlockPlace place = segment.places[static_cast<size_t>(block)];
+    const KvArena& arena = kv.arenas[place.size_class];
+    const int64_t half = args.rotary.rotary_dim / 2;
+    std::byte* bytes =
+        arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(args.layer_in_group) * arena.layer_bytes;
+    kernels_.rotate_and_store_row({.qkv = args.qkv.row(row),
+                                   .num_heads = args.num_heads,
+                                   .num_kv_heads = shape.num_kv_heads,
+                                   .head_dim = shape.head_dim,
+                                   .value_dim = shape.value_dim,
+                                   .query_weight = args.query_norm.weight,
+                                   .key_weight = args.key_norm.weight,
+                                   .query_epsilon = args.query_norm.epsilon,
+                                   .key_epsilon = args.key_norm.epsilon,
+                                   .norm_whole_row = args.norm_whole_row,
+                                   .rotary_dim = args.rotary.rotary_dim,
+                                   .interleaved = args.rotary.interleaved,
+                                   .cos = rotates ? table.cos + row * half : nullptr,
+                                   .sin = rotates ? table.sin + row * half : nullptr,
+                                   .block = reinterpret_cast<uint8_t*>(bytes),
+                                   .format = value_format(arena.format),
+                                   .block_size = shape.block_size,
+                                   .slot = position % shape.block_size});
+  });
+}
+
+void CpuBackend::normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) {
+  TM_CHECK(input.width == output.width && input.num_rows == output.num_rows, "normalized rows keep their shape");
+  for_each(input.num_rows, [&](int32_t row, int32_t) {
+    kernels_.norm_row({.x = input.row(row),
+                       .width = input.width,
+                       .weight = norm.weight,
+                       .epsilon = norm.epsilon,
+                       .scale = scale,
+                       .accumulate = accumulate,
+                       .output = output.row(row)});
+  });
+}
+
+void CpuBackend::gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) {
+  TM_CHECK(input.width == output.width && output.num_rows == static_cast<int32_t>(row_ids.size()),
+           "gathered rows keep their width");
+  for (int32_t i = 0; i < output.num_rows; ++i) {
+    const int32_t from = row_ids[static_cast<size_t>(i)];
+    TM_CHECK(from >= 0 && from < input.num_rows, "a gathered row exists");
+    std::memcpy(output.row(i), input.row(from), static_cast<size_t>(input.width) * sizeof(float));
+  }
+}
+
+}  // namespace cpu
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
+  if (options.num_threads < 0 || options.num_threads > cpu::max_threads) {
+    return error("{} compute threads; 1 to {} are possible, 0 means one per core", options.num_threads,
+                 cpu::max_threads);
+  }
+  auto kernels = cpu::select_kernels(options.kernels);
+  if (!kernels) return kernels.error();
+  const int32_t num_threads = options.num_threads > 0 ? options.num_threads : cpu::usable_cores();
+  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*kernels.value(), num_threads));
+}
+
+}  // namespace tidemill

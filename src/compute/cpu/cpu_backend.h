@@ -1,0 +1,131 @@
+// The Backend of x86-64 processors: a pool of threads, the kernels of one instruction set, and the scratch of a step.
+//
+// Every operation hands its work to the threads piece by piece (panels of weights, rows, spans of keys). Which thread
+// does which piece, and how the work is cut, never changes a result: pieces are independent, and what must be summed
+// across pieces (partial attention) is summed in an order fixed by absolute positions.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "compute/backend.h"
+#include "compute/cpu/aligned_memory.h"
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/packed_matrix.h"
+
+namespace tidemill::cpu {
+
+// cos and sin of one step's positions, which all layers with the same frequencies share.
+class RotaryTables {
+ public:
+  struct Table {
+    const float* cos;  // [rows, rotary_dim / 2]
+    const float* sin;
+  };
+  // Valid until the next call with other arguments for more than one step; computed at most once per step and kind.
+  Table find(const Rotary& rotary, std::span<const int32_t> positions);
+
+ private:
+  struct Entry {
+    std::vector<float> frequencies;
+    std::vector<int32_t> positions;
+    float attention_factor = 0;
+    std::vector<float> cos;
+    std::vector<float> sin;
+  };
+  bool matches(const Entry& entry, const Rotary& rotary, std::span<const int32_t> positions) const;
+
+  // Models have at most two kinds of layers (local and global); the older entry is replaced.
+  Entry entries_[2];
+  int newest_ = 0;
+};
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const KernelTable& kernels, int32_t num_threads);
+
+  std::string_view name() const override { return "cpu"; }
+  std::string_view kernels() const override { return kernels_.name; }
+  int32_t num_threads() const override { return threads_.size(); }
+
+  Result<std::unique_ptr<Matrix>> load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) override;
+  std::unique_ptr<Buffer> allocate(size_t num_floats) override;
+  void embed(const Matrix& table, std::span<const TokenId> tokens, float scale, Rows output) override;
+  void product(const Product& args) override;
+  void rotate_and_store(const RotateAndStore& args) override;
+  void attention(const Attention& args) override;
+  void normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) override;
+  void gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) override;
+
+ private:
+  // A piece of attention: rows of one sequence, one KV head, some spans of positions.
+  struct AttentionItem {
+    int32_t segment;
+    int32_t first_row;  // within the segment
+    int32_t num_rows;
+    int32_t kv_head;
+    int32_t first_span;
+    int32_t num_spans;
+    int32_t num_queries;
+    size_t first_state = 0;  // where its partial results begin in states_, where spans are split over threads
+  };
+  struct WorkerScratch {
+    Scratch<float> row;
+    Scratch<float> packed_queries;
+    Scratch<float> tile;
+    Scratch<float> states;
+    Scratch<BlockRef> blocks;
+  };
+
+  // Calls work(i, worker) for i = 0 .. count - 1, on all threads where there is enough to share.
+  template <typename Work>
+  void for_each(int32_t count, Work&& work);
+  int32_t claim(int32_t total, int32_t& first);
+
+  void prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker);
+  ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part) const;
+  void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix);
+
+  void list_attention_items(const Attention& args);
+  void reserve_attention_scratch(const Attention& args);
+  AttentionTask attention_task(const Attention& args, const AttentionItem& item, int32_t worker);
+  void attend_span(const Attention& args, const AttentionItem& item, AttentionTask& task, int32_t span, int32_t worker,
+                   const AttentionState& out);
+  void whole_item(const Attention& args, const AttentionItem& item, int32_t worker);
+  void attention_whole(const Attention& args);
+  void attention_split(const Attention& args);
+
+  const KernelTable& kernels_;
+  ThreadPool threads_;
+  std::vector<WorkerScratch> scratch_;  // one per worker
+  std::atomic<int32_t> next_{0};        // work of the running operation that nobody has claimed yet
+  std::atomic<int32_t> next_merge_{0};
+  Scratch<ActBlock> act_blocks_;
+  Scratch<float> act_floats_;
+  std::vector<ProductTask> product_tasks_;
+  RotaryTables rotary_;
+  std::vector<int32_t> segment_of_row_;
+  std::vector<AttentionItem> items_;
+  std::vector<std::pair<int32_t, int32_t>> item_spans_;  // (item, span) in split attention
+  Scratch<float> states_;
+};
+
+template <typename Work>
+void CpuBackend::for_each(int32_t count, Work&& work) {
+  if (count <= 1 || threads_.size() == 1) {
+    for (int32_t i = 0; i < count; ++i) work(i, 0);
+    return;
+  }
+  next_.store(0, std::memory_order_relaxed);
+  threads_.run([&](int32_t worker) {
+    for (int32_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count;
+         i = next_.fetch_add(1, std::memory_order_relaxed)) {
+      work(i, worker);
+    }
+  });
+}
+
+}  // namespace tidemill::cpu

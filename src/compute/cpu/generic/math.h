@@ -1,0 +1,64 @@
+// Elementwise functions of a vector. Include after an instruction set's simd.h.
+#pragma once
+
+namespace tidemill::TM_ISA {
+namespace {
+
+// e^x to about one unit in the last place; exactly 1 at 0, 0 below -87.3 (minus infinity and NaN too), clamped above
+// 88. Cody and Waite's reduction to |r| <= ln(2) / 2, then the Taylor series to r^7, whose remainder is 6e-9.
+TM_INLINE F f_exp(F x) {
+  const F lowest = f_set(-87.3f);
+  const F clamped = f_max(f_min(x, f_set(88.0f)), lowest);
+  const F n = f_round(f_mul(clamped, f_set(1.44269504f)));
+  F r = f_fma(n, f_set(-0.693359375f), clamped);
+  r = f_fma(n, f_set(2.12194440e-4f), r);
+  F p = f_set(1.0f / 5040);
+  p = f_fma(p, r, f_set(1.0f / 720));
+  p = f_fma(p, r, f_set(1.0f / 120));
+  p = f_fma(p, r, f_set(1.0f / 24));
+  p = f_fma(p, r, f_set(1.0f / 6));
+  p = f_fma(p, r, f_set(0.5f));
+  p = f_fma(f_mul(r, r), p, r);
+  return f_where_at_least(x, lowest, f_mul(f_add(p, f_set(1.0f)), f_pow2(n)));
+}
+
+// 1 - 2 / (e^2x + 1): an absolute error of 1e-7, which is what gelu and soft caps need.
+TM_INLINE F f_tanh(F x) {
+  const F e = f_exp(f_add(x, x));
+  return f_sub(f_set(1.0f), f_div(f_set(2.0f), f_add(e, f_set(1.0f))));
+}
+
+TM_INLINE F f_silu(F x) {
+  return f_div(x, f_add(f_set(1.0f), f_exp(f_sub(f_zero(), x))));
+}
+
+TM_INLINE F f_gelu_tanh(F x) {
+  const F cubic = f_mul(f_mul(f_mul(x, x), x), f_set(0.044715f));
+  const F t = f_tanh(f_mul(f_set(0.7978845608f), f_add(x, cubic)));
+  return f_mul(f_mul(f_set(0.5f), x), f_add(f_set(1.0f), t));
+}
+
+TM_INLINE F f_gelu_erf(F x) {
+  float lane[16];
+  f_store(lane, x);
+  for (float& value : lane) value = 0.5f * value * (1.0f + erff(value * 0.70710678f));
+  return f_load(lane);
+}
+
+// The reciprocal of the root mean square of x[0 .. n - 1].
+TM_INLINE float inverse_rms(const float* x, int n, float epsilon) {
+  F squares = f_zero();
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const F v = f_load(x + i);
+    squares = f_fma(v, v, squares);
+  }
+  if (i < n) {
+    const F v = f_load_n(x + i, n - i);
+    squares = f_fma(v, v, squares);
+  }
+  return 1.0f / sqrtf(f_sum(squares) / static_cast<float>(n) + epsilon);
+}
+
+}  // namespace
+}  // namespace tidemill::TM_ISA

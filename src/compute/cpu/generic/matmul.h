@@ -1,0 +1,312 @@
+// The product of packed panels with tiles of activation rows. Include after an instruction set's simd.h.
+//
+// Every output is one chain of float operations in ascending order of blocks (or inputs), the same for every number of
+// rows: vector lanes span outputs.
+#pragma once
+
+#include "compute/cpu/generic/math.h"
+#include "compute/cpu/kernels.h"
+
+namespace tidemill::TM_ISA {
+namespace {
+
+using cpu::ActBlock;
+using cpu::ActivationKind;
+using cpu::Activations;
+using cpu::block_k;
+using cpu::max_tile_rows;
+using cpu::PackedKind;
+using cpu::panel_rows;
+using cpu::Panels;
+using cpu::ProductTask;
+
+constexpr int parts = panel_rows / lanes;  // vectors per panel
+
+template <typename ScaleType, int Bits, bool HasMin, int Groups = 1, bool Lookup = false>
+struct Quantized {
+  using Scale = ScaleType;
+  static constexpr int bits = Bits, groups = Groups;
+  static constexpr bool has_min = HasMin, lookup = Lookup;
+  // Codes above 128, which the 16-bit products of AVX2 cannot take, occur only around a zero point.
+  static constexpr bool wide = !HasMin && Groups == 1 && (Bits == 8 || Lookup);
+  static constexpr int code_bytes = panel_rows * block_k * Bits / 8;
+  static constexpr int scale_count = panel_rows * Groups;
+};
+
+// The codes of one block, for one vector of outputs: codes[j] holds inputs 4j .. 4j + 3.
+template <typename Kind>
+TM_INLINE void load_codes(MB (&codes)[8], const uint8_t* p, int part, MB table) {
+  p += part * lanes * 4;
+  if constexpr (Kind::bits == 8) {
+    for (int j = 0; j < 8; ++j) codes[j] = b_load(p + j * 64);
+  } else {
+    for (int j = 0; j < 4; ++j) {
+      const MB both = b_load(p + j * 64);
+      codes[j] = b_low(both);
+      codes[j + 4] = b_high(both);
+    }
+  }
+  if constexpr (Kind::lookup) {
+    for (int j = 0; j < 8; ++j) codes[j] = b_lookup(table, codes[j]);
+  }
+}
+
+// sums[r] += this block's share of row r, for one vector of outputs.
+template <typename Kind, int R>
+TM_INLINE void add_block(MF (&sums)[R], const MB (&codes)[8], const typename Kind::Scale* scales,
+                         const typename Kind::Scale* mins, const ActBlock* act, int zero_shift) {
+  constexpr int per_group = 8 / Kind::groups;
+#pragma GCC unroll 2
+  for (int g = 0; g < Kind::groups; ++g) {
+    const int which = Kind::groups == 1 ? 0 : 1 + g;
+    const MF scale = m_load(scales + g * panel_rows);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      MI dot = Kind::has_min ? i_set(0) : i_shift(i_set(act[r].negative_sum[which]), zero_shift);
+#pragma GCC unroll 8
+      for (int j = g * per_group; j < (g + 1) * per_group; ++j)
+        dot = i_dot<Kind::wide>(dot, codes[j], act[r].q + 4 * j);
+      sums[r] = m_fma(m_from(dot), m_mul(scale, m_set(act[r].scale)), sums[r]);
+      if constexpr (Kind::has_min) {
+        sums[r] = m_fma(m_load(mins + g * panel_rows), m_set(act[r].scaled_sum[which]), sums[r]);
+      }
+    }
+  }
+}
+
+// out[r] = panel * activation row r.
+template <typename Kind, int R>
+void quantized_tile(const Panels& panels, const uint8_t* panel, const ActBlock* act, int cols,
+                    float (*out)[panel_rows]) {
+  using Scale = typename Kind::Scale;
+  const int num_blocks = cols / block_k;
+  const MB table = Kind::lookup ? b_table(panels.table) : b_load(panel);
+  for (int part = 0; part < parts; ++part) {
+    const uint8_t* code = panel;
+    const Scale* scale = reinterpret_cast<const Scale*>(panel + static_cast<size_t>(num_blocks) * Kind::code_bytes);
+    const Scale* min = scale + static_cast<size_t>(num_blocks) * Kind::scale_count;
+    const ActBlock* block_act = act;
+    scale += part * lanes;
+    min += part * lanes;
+    MF sums[R];
+    for (MF& sum : sums) sum = m_zero();
+    for (int b = 0; b < num_blocks; ++b) {
+      MB codes[8];
+      load_codes<Kind>(codes, code, part, table);
+      add_block<Kind, R>(sums, codes, scale, min, block_act, panels.zero_shift);
+      code += Kind::code_bytes;
+      scale += Kind::scale_count;
+      min += Kind::scale_count;
+      block_act += R;
+    }
+    for (int r = 0; r < R; ++r) m_store(out[r] + part * lanes, sums[r]);
+  }
+}
+
+// out[p][r] = panel p * activation row r, for P adjacent panels: enough independent chains where rows are few.
+template <typename T, int R, int P>
+void float_tile(const uint8_t* panel, size_t stride, const float* act, int cols,
+                float (*out)[max_tile_rows][panel_rows]) {
+  for (int part = 0; part < parts; ++part) {
+    MF sums[P][R];
+    for (auto& row : sums) {
+      for (MF& sum : row) sum = m_zero();
+    }
+    const T* weights[P];
+    for (int p = 0; p < P; ++p) weights[p] = reinterpret_cast<const T*>(panel + p * stride) + part * lanes;
+    for (int k = 0; k < cols; ++k) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        const MF w = m_load(weights[p] + static_cast<size_t>(k) * panel_rows);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sums[p][r] = m_fma(w, m_set(act[static_cast<size_t>(k) * R + r]), sums[p][r]);
+      }
+    }
+    for (int p = 0; p < P; ++p) {
+      for (int r = 0; r < R; ++r) m_store(out[p][r] + part * lanes, sums[p][r]);
+    }
+  }
+}
+
+TM_INLINE F activate(ActivationKind kind, F x) {
+  switch (kind) {
+    case ActivationKind::silu:
+      return f_silu(x);
+    case ActivationKind::gelu_tanh:
+      return f_gelu_tanh(x);
+    case ActivationKind::gelu_erf:
+      return f_gelu_erf(x);
+    case ActivationKind::relu:
+      return f_max(x, f_zero());
+    case ActivationKind::none:
+      break;
+  }
+  return x;
+}
+
+inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*tile)[panel_rows]) {
+  const int first = panel * panel_rows;
+  const int n = task.panels.num_outputs - first < panel_rows ? task.panels.num_outputs - first : panel_rows;
+  const F bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
+  const F scale = f_set(task.scale);
+  float* out = task.output + row * task.output_stride + first;
+  for (int r = 0; r < rows; ++r, out += task.output_stride) {
+    F value = f_mul(scale, f_add(f_load(tile[r]), bias));
+    if (task.accumulate) value = f_add(f_load_n(out, n), value);
+    f_store_n(out, value, n);
+  }
+}
+
+inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*gate)[panel_rows],
+                             const float (*up)[panel_rows]) {
+  const int first = panel * panel_rows;
+  const int n = task.panels.num_outputs - first < panel_rows ? task.panels.num_outputs - first : panel_rows;
+  const F gate_bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
+  const F up_bias = task.up_bias ? f_load_n(task.up_bias + first, n) : f_zero();
+  const F scale = f_set(task.scale);
+  float* out = task.output + row * task.output_stride + first;
+  for (int r = 0; r < rows; ++r, out += task.output_stride) {
+    const F g = activate(task.activation, f_add(f_load(gate[r]), gate_bias));
+    F value = f_mul(scale, f_mul(g, f_add(f_load(up[r]), up_bias)));
+    if (task.accumulate) value = f_add(f_load_n(out, n), value);
+    f_store_n(out, value, n);
+  }
+}
+
+template <typename Kind, int R>
+void tile_of_rows(const Panels& panels, const uint8_t* panel, const Activations& input, int row,
+                  float (*out)[panel_rows]) {
+  const ActBlock* act = input.blocks + static_cast<size_t>(row) * (input.cols / block_k);
+  quantized_tile<Kind, R>(panels, panel, act, input.cols, out);
+}
+
+template <typename Kind>
+TM_INLINE void quantized_rows(const Panels& panels, const uint8_t* panel, const Activations& input, int row, int rows,
+                              float (*out)[panel_rows]) {
+  switch (rows) {
+    case 1:
+      return tile_of_rows<Kind, 1>(panels, panel, input, row, out);
+    case 2:
+      return tile_of_rows<Kind, 2>(panels, panel, input, row, out);
+    case 3:
+      return tile_of_rows<Kind, 3>(panels, panel, input, row, out);
+    case 4:
+      return tile_of_rows<Kind, 4>(panels, panel, input, row, out);
+    default:
+      break;
+  }
+  if constexpr (product_tile_rows > 4) {
+    switch (rows) {
+      case 5:
+        return tile_of_rows<Kind, 5>(panels, panel, input, row, out);
+      case 6:
+        return tile_of_rows<Kind, 6>(panels, panel, input, row, out);
+      case 7:
+        return tile_of_rows<Kind, 7>(panels, panel, input, row, out);
+      default:
+        return tile_of_rows<Kind, 8>(panels, panel, input, row, out);
+    }
+  }
+}
+
+template <typename T>
+TM_INLINE void float_rows(const uint8_t* panel, const Activations& input, int row, int rows, float (*out)[panel_rows]) {
+  const float* act = input.floats + static_cast<size_t>(row) * input.cols;
+  auto* whole = reinterpret_cast<float(*)[max_tile_rows][panel_rows]>(out);
+  switch (rows) {
+    case 1:
+      return float_tile<T, 1, 1>(panel, 0, act, input.cols, whole);
+    case 2:
+      return float_tile<T, 2, 1>(panel, 0, act, input.cols, whole);
+    case 3:
+      return float_tile<T, 3, 1>(panel, 0, act, input.cols, whole);
+    case 4:
+      return float_tile<T, 4, 1>(panel, 0, act, input.cols, whole);
+    default:
+      break;
+  }
+  if constexpr (product_tile_rows > 4) {
+    switch (rows) {
+      case 5:
+        return float_tile<T, 5, 1>(panel, 0, act, input.cols, whole);
+      case 6:
+        return float_tile<T, 6, 1>(panel, 0, act, input.cols, whole);
+      case 7:
+        return float_tile<T, 7, 1>(panel, 0, act, input.cols, whole);
+      default:
+        return float_tile<T, 8, 1>(panel, 0, act, input.cols, whole);
+    }
+  }
+}
+
+inline void panel_tile(const Panels& panels, int32_t panel, const Activations& input, int row, int rows,
+                       float (*out)[panel_rows]) {
+  const uint8_t* data = panels.data + panel * panels.stride;
+  switch (panels.kind) {
+    case PackedKind::f32:
+      return float_rows<float>(data, input, row, rows, out);
+    case PackedKind::f16:
+      return float_rows<Half>(data, input, row, rows, out);
+    case PackedKind::bf16:
+      return float_rows<BFloat>(data, input, row, rows, out);
+    case PackedKind::u4_zero_h:
+      return quantized_rows<Quantized<Half, 4, false>>(panels, data, input, row, rows, out);
+    case PackedKind::u4_min_h:
+      return quantized_rows<Quantized<Half, 4, true>>(panels, data, input, row, rows, out);
+    case PackedKind::u4_min_f:
+      return quantized_rows<Quantized<float, 4, true>>(panels, data, input, row, rows, out);
+    case PackedKind::c4_zero_f:
+      return quantized_rows<Quantized<float, 4, false, 1, true>>(panels, data, input, row, rows, out);
+    case PackedKind::u8_zero_h:
+      return quantized_rows<Quantized<Half, 8, false>>(panels, data, input, row, rows, out);
+    case PackedKind::u8_min_h:
+      return quantized_rows<Quantized<Half, 8, true>>(panels, data, input, row, rows, out);
+    case PackedKind::u8_min_f:
+      return quantized_rows<Quantized<float, 8, true>>(panels, data, input, row, rows, out);
+    case PackedKind::u8x2_zero_f:
+      return quantized_rows<Quantized<float, 8, false, 2>>(panels, data, input, row, rows, out);
+    case PackedKind::u8x2_min_f:
+      return quantized_rows<Quantized<float, 8, true, 2>>(panels, data, input, row, rows, out);
+  }
+}
+
+inline void run_panel(const ProductTask& task, int32_t panel) {
+  alignas(64) float tile[2][max_tile_rows][panel_rows];
+  const int32_t num_rows = task.input.num_rows;
+  for (int32_t row = 0; row < num_rows; row += product_tile_rows) {
+    const int32_t rows = num_rows - row < product_tile_rows ? num_rows - row : product_tile_rows;
+    panel_tile(task.panels, panel, task.input, row, rows, tile[0]);
+    if (task.activation == ActivationKind::none) {
+      store_tile(task, panel, row, rows, tile[0]);
+    } else {
+      panel_tile(task.up, panel, task.input, row, rows, tile[1]);
+      store_gated_tile(task, panel, row, rows, tile[0], tile[1]);
+    }
+  }
+}
+
+// One row of float weights is a single chain of sums per output, so four panels go together.
+template <typename T>
+void single_float_row(const ProductTask& task, int32_t first, int32_t end) {
+  alignas(64) float tile[4][max_tile_rows][panel_rows];
+  int32_t panel = first;
+  for (; panel + 4 <= end; panel += 4) {
+    float_tile<T, 1, 4>(task.panels.data + panel * task.panels.stride, task.panels.stride, task.input.floats,
+                        task.input.cols, tile);
+    for (int p = 0; p < 4; ++p) store_tile(task, panel + p, 0, 1, tile[p]);
+  }
+  for (; panel < end; ++panel) run_panel(task, panel);
+}
+
+}  // namespace
+
+void product_panels(const ProductTask& task, int32_t first, int32_t end) {
+  if (task.input.num_rows == 1 && task.activation == ActivationKind::none) {
+    if (task.panels.kind == PackedKind::f32) return single_float_row<float>(task, first, end);
+    if (task.panels.kind == PackedKind::f16) return single_float_row<Half>(task, first, end);
+    if (task.panels.kind == PackedKind::bf16) return single_float_row<BFloat>(task, first, end);
+  }
+  for (int32_t panel = first; panel < end; ++panel) run_panel(task, panel);
+}
+
+}  // namespace tidemill::TM_ISA

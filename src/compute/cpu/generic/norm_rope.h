@@ -1,0 +1,109 @@
+// Norms, rotary embedding, and the way of keys and values into their block. Include after an instruction set's simd.h.
+#pragma once
+
+#include "compute/cpu/generic/math.h"
+#include "compute/cpu/kernels.h"
+
+namespace tidemill::TM_ISA {
+namespace {
+
+using cpu::NormRow;
+using cpu::StoreRow;
+using cpu::ValueFormat;
+
+inline void normalize_in_place(float* x, int n, const float* weight, float epsilon) {
+  const F inverse = f_set(inverse_rms(x, n, epsilon));
+  for (int i = 0; i < n; i += 16) {
+    const int rest = n - i < 16 ? n - i : 16;
+    f_store_n(x + i, f_mul(f_mul(f_load_n(x + i, rest), inverse), f_load_n(weight + i, rest)), rest);
+  }
+}
+
+inline void rotate_head(float* head, const StoreRow& args) {
+  const int half = args.rotary_dim / 2;
+  if (args.interleaved) {
+    for (int i = 0; i < half; ++i) {
+      const float a = head[2 * i], b = head[2 * i + 1];
+      head[2 * i] = a * args.cos[i] - b * args.sin[i];
+      head[2 * i + 1] = b * args.cos[i] + a * args.sin[i];
+    }
+    return;
+  }
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i < 16 ? half - i : 16;
+    const F a = f_load_n(head + i, n), b = f_load_n(head + half + i, n);
+    const F c = f_load_n(args.cos + i, n), s = f_load_n(args.sin + i, n);
+    f_store_n(head + i, f_sub(f_mul(a, c), f_mul(b, s)), n);
+    f_store_n(head + half + i, f_add(f_mul(b, c), f_mul(a, s)), n);
+  }
+}
+
+inline void prepare_heads(float* heads, int count, const float* weight, float epsilon, const StoreRow& args) {
+  if (weight && args.norm_whole_row) normalize_in_place(heads, count * args.head_dim, weight, epsilon);
+  for (int h = 0; h < count; ++h) {
+    float* head = heads + h * args.head_dim;
+    if (weight && !args.norm_whole_row) normalize_in_place(head, args.head_dim, weight, epsilon);
+    if (args.rotary_dim > 0) rotate_head(head, args);
+  }
+}
+
+// Values beyond half's range would turn into infinities and then into NaN for every later query of the sequence.
+template <typename T>
+TM_INLINE F f_storable(F x) {
+  if constexpr (sizeof(T) == sizeof(Half) && !__is_same(T, BFloat)) {
+    return f_max(f_min(x, f_set(65504.0f)), f_set(-65504.0f));
+  }
+  return x;
+}
+
+template <typename T>
+void store_key_value(const StoreRow& args, const float* keys, const float* values) {
+  T* block_keys = reinterpret_cast<T*>(args.block);
+  T* block_values = block_keys + static_cast<size_t>(args.num_kv_heads) * args.head_dim * args.block_size;
+  T rounded[16];
+  for (int i = 0; i < args.num_kv_heads * args.head_dim; i += 16) {
+    const int rest = args.num_kv_heads * args.head_dim - i;
+    const int n = rest < 16 ? rest : 16;
+    f_store_as(rounded, f_storable<T>(f_load_n(keys + i, n)));
+    for (int j = 0; j < n; ++j) block_keys[static_cast<size_t>(i + j) * args.block_size + args.slot] = rounded[j];
+  }
+  for (int h = 0; h < args.num_kv_heads; ++h) {
+    T* to = block_values + (static_cast<size_t>(h) * args.block_size + args.slot) * args.value_dim;
+    for (int i = 0; i < args.value_dim; i += 16) {
+      const int n = args.value_dim - i < 16 ? args.value_dim - i : 16;
+      f_store_as(rounded, f_storable<T>(f_load_n(values + h * args.value_dim + i, n)));
+      for (int j = 0; j < n; ++j) to[i + j] = rounded[j];
+    }
+  }
+}
+
+}  // namespace
+
+void norm_row(const NormRow& args) {
+  const float inverse = args.weight ? inverse_rms(args.x, args.width, args.epsilon) : 1.0f;
+  for (int i = 0; i < args.width; i += 16) {
+    const int n = args.width - i < 16 ? args.width - i : 16;
+    F value = f_load_n(args.x + i, n);
+    if (args.weight) value = f_mul(f_mul(value, f_set(inverse)), f_load_n(args.weight + i, n));
+    value = f_mul(f_set(args.scale), value);
+    if (args.accumulate) value = f_add(f_load_n(args.output + i, n), value);
+    f_store_n(args.output + i, value, n);
+  }
+}
+
+void rotate_and_store_row(const StoreRow& args) {
+  float* keys = args.qkv + args.num_heads * args.head_dim;
+  const float* values = keys + args.num_kv_heads * args.head_dim;
+  prepare_heads(args.qkv, args.num_heads, args.query_weight, args.query_epsilon, args);
+  prepare_heads(keys, args.num_kv_heads, args.key_weight, args.key_epsilon, args);
+  switch (args.format) {
+    case ValueFormat::fp32:
+      return store_key_value<float>(args, keys, values);
+    case ValueFormat::fp16:
+      return store_key_value<Half>(args, keys, values);
+    case ValueFormat::bf16:
+      return store_key_value<BFloat>(args, keys, values);
+  }
+}
+
+}  // namespace tidemill::TM_ISA

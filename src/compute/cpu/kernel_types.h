@@ -1,0 +1,159 @@
+// The plain values that cross between the backend and the kernels of one instruction set.
+//
+// No functions, no standard library: kernel sources are compiled with flags of their own and must not lend the linker
+// any shared code. All pointers are borrowed for the time of one call.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tidemill::cpu {
+
+inline constexpr int panel_rows = 16;       // weight rows (outputs) of a panel; the width of every tile
+inline constexpr int block_k = 32;          // inputs per quantized block
+inline constexpr int max_tile_rows = 8;     // activation rows of a tile, at most
+inline constexpr int softmax_tile = 64;     // positions between two rescalings of the online softmax
+inline constexpr int attention_span = 512;  // positions of one partial attention result, at absolute multiples
+inline constexpr int max_queries = 32;      // queries that share one pass over the keys
+
+// How the weights of a panel are packed. A quantized panel is, for its blocks b of 32 inputs,
+//   codes   [num_blocks][256 or 512 bytes]  64-byte vectors of 16 rows x 4 inputs; vector j of an 8-bit block holds
+//           inputs 4j..4j+3; of a 4-bit block low nibbles hold inputs 4j.., high nibbles 16 + 4j..
+//   scales  [num_blocks][num_groups][16 rows]
+//   mins    [num_blocks][num_groups][16 rows], where the kind has them
+// and stands for scale * (code - zero_point) + min. A float panel is [cols][16 rows].
+enum class PackedKind : uint8_t {
+  f32,
+  f16,
+  bf16,
+  u4_zero_h,  // 4-bit codes, zero point, half scales
+  u4_min_h,   // 4-bit codes, half scales and mins
+  u4_min_f,   // the same with float scales and mins
+  c4_zero_f,  // 4-bit codes into a table of 16 values, zero point, float scales
+  u8_zero_h,  // 8-bit codes
+  u8_min_h,
+  u8_min_f,
+  u8x2_zero_f,  // 8-bit codes, groups of 16 inputs
+  u8x2_min_f,
+};
+
+// Panels of one kind, `stride` bytes apart.
+struct Panels {
+  const uint8_t* data;
+  size_t stride;
+  PackedKind kind;
+  uint8_t zero_shift;    // zero point = 1 << zero_shift, for the kinds that have one
+  const uint8_t* table;  // [16], c4 kinds
+  int32_t num_outputs;   // rows that the panels stand for; the last panel may be partly padding
+};
+
+// One quantized block of one activation row: 32 inputs and their sums over all, the first 16 and the last 16.
+struct ActBlock {
+  int8_t q[block_k];
+  float scale;
+  float scaled_sum[3];  // scale * sum
+  int32_t negative_sum[3];
+  int32_t padding;
+};
+
+// Activations of a step. Tiles of tile_rows rows (the last one smaller); inside a tile of R rows, block b of row r is
+// blocks[(tile_start * num_blocks) + b * R + r], and input k is floats[tile_start * cols + k * R + r].
+struct Activations {
+  const ActBlock* blocks;  // where any panel is quantized
+  const float* floats;     // where any panel is float
+  int32_t num_rows;
+  int32_t cols;
+  int32_t tile_rows;
+};
+
+enum class ActivationKind : uint8_t { none, silu, gelu_tanh, gelu_erf, relu };
+
+struct ProductTask {
+  Activations input;
+  Panels panels;              // of a gated product: the gate
+  Panels up;                  // gated only
+  ActivationKind activation;  // none: a stacked product
+  const float* bias;          // [num_outputs] or null
+  const float* up_bias;
+  float scale;
+  bool accumulate;
+  float* output;  // column 0 of these panels
+  int64_t output_stride;
+};
+
+// Normalizes (weight may be null: no norm) one row and lays it out for products, as row `row` of a tile of `rows`.
+struct PrepareRow {
+  const float* x;  // [cols]
+  int32_t cols;
+  const float* norm_weight;
+  float epsilon;
+  float* scratch;    // [cols + 16]
+  ActBlock* blocks;  // first block of the tile, or null
+  float* floats;     // first input of the tile, or null
+  int32_t row;
+  int32_t rows;
+};
+
+struct NormRow {
+  const float* x;  // [width]
+  int32_t width;
+  const float* weight;  // null: copy
+  float epsilon;
+  float scale;
+  bool accumulate;
+  float* output;  // may be x
+};
+
+enum class ValueFormat : uint8_t { fp32, fp16, bf16 };
+
+// Where one position of one block of one layer goes.
+struct StoreRow {
+  float* qkv;  // normalized and rotated in place
+  int32_t num_heads, num_kv_heads, head_dim, value_dim;
+  const float* query_weight;  // null: no norm
+  const float* key_weight;
+  float query_epsilon, key_epsilon;
+  bool norm_whole_row;
+  int32_t rotary_dim;
+  bool interleaved;
+  const float* cos;  // [rotary_dim / 2]
+  const float* sin;
+  uint8_t* block;  // the layer's part of the block
+  ValueFormat format;
+  int32_t block_size;
+  int32_t slot;  // position inside the block
+};
+
+// One block as one KV head sees it.
+struct BlockRef {
+  const void* keys;    // [head_dim][block_size]
+  const void* values;  // [block_size][value_dim]
+  ValueFormat format;
+};
+
+// Queries of consecutive rows of one sequence that share a KV head: query q is head q % group of row q / group.
+struct AttentionTask {
+  const float* queries;  // head 0 of row 0
+  int64_t row_stride;
+  int32_t num_rows, group, head_dim, value_dim, block_size;
+  int32_t first_position;  // of row 0
+  int32_t window;          // 0 = none
+  float scale, softcap;
+  const BlockRef* blocks;  // blocks[i] is block first_block + i
+  int32_t first_block;
+  const float* sinks;     // [group] or null
+  float* packed_queries;  // [ceil(queries / 8)][head_dim][8]
+  float* tile;            // [64 * (head_dim + value_dim)] scratch
+  float* output;          // head 0 of row 0
+  int64_t output_stride;
+};
+
+// What a span of positions contributes to one query: the largest score, 16 partial sums of exp(score - largest), and
+// the values weighted so. `acc` [value_stride] per query, value_stride = value_dim rounded up to 16.
+struct AttentionState {
+  float* largest;  // [queries]
+  float* sums;     // [queries][16]
+  float* acc;      // [queries][value_stride]
+};
+
+}  // namespace tidemill::cpu

@@ -1,0 +1,258 @@
+#include "compute/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/check.h"
+#include "compute/cpu/weight_codes.h"
+#include "compute/half.h"
+
+namespace tidemill::cpu {
+namespace {
+
+constexpr int64_t max_rows = int64_t{1} << 30;
+constexpr int64_t max_cols = int64_t{1} << 24;
+
+// Offsets inside a panel of one kind.
+struct PanelShape {
+  size_t codes_per_block = 0;   // bytes
+  size_t scales_per_block = 0;  // bytes
+  size_t mins_per_block = 0;
+  size_t scales_at = 0;
+  size_t mins_at = 0;
+  size_t bytes = 0;
+};
+
+size_t round_up(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+PanelShape panel_shape(const WeightKind& kind, DType type, int64_t cols) {
+  PanelShape shape;
+  if (kind.bits == 0) {
+    shape.bytes = round_up(static_cast<size_t>(cols * panel_rows * block_bytes(type)));
+    return shape;
+  }
+  const auto num_blocks = static_cast<size_t>(cols / block_k);
+  shape.codes_per_block = static_cast<size_t>(panel_rows * block_k * kind.bits / 8);
+  shape.scales_per_block = static_cast<size_t>(panel_rows * kind.num_groups * (kind.half_scales ? 2 : 4));
+  shape.mins_per_block = kind.has_min ? shape.scales_per_block : 0;
+  shape.scales_at = num_blocks * shape.codes_per_block;
+  shape.mins_at = shape.scales_at + num_blocks * shape.scales_per_block;
+  shape.bytes = round_up(shape.mins_at + num_blocks * shape.mins_per_block);
+  return shape;
+}
+
+Result<void> check_part(const WeightPart& part, size_t index, int64_t cols) {
+  if (part.rows < 1 || part.rows > max_rows) {
+    return error("weight part {} has {} rows; 1 to {} are possible", index, part.rows, max_rows);
+  }
+  if (part.cols != cols) return error("weight part {} has {} columns and part 0 has {}", index, part.cols, cols);
+  if (cols < 1 || cols > max_cols) return error("a weight matrix has {} columns; 1 to {} are possible", cols, max_cols);
+  if (cols % block_values(part.type) != 0) {
+    return error("{} columns are not whole blocks of {} values ({})", cols, block_values(part.type),
+                 dtype_name(part.type));
+  }
+  if (!part.row_order.empty() && static_cast<int64_t>(part.row_order.size()) != part.rows) {
+    return error("weight part {} has {} rows and an order of {}", index, part.rows, part.row_order.size());
+  }
+  for (const int32_t row : part.row_order) {
+    if (row < 0 || row >= part.rows) return error("row {} of weight part {} with {} rows", row, index, part.rows);
+  }
+  return {};
+}
+
+Result<void> check_parts(std::span<const WeightPart> parts, MatrixLayout layout) {
+  if (parts.empty()) return error("a weight matrix without parts");
+  int64_t rows = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (auto checked = check_part(parts[i], i, parts[0].cols); !checked) return checked;
+    rows += parts[i].rows;
+  }
+  if (rows > max_rows) return error("a weight matrix has {} rows; at most {} are possible", rows, max_rows);
+  if (layout == MatrixLayout::gated && (parts.size() != 2 || parts[0].rows != parts[1].rows)) {
+    return error("a gated matrix needs two parts of equal rows");
+  }
+  return {};
+}
+
+const std::byte* file_row(const WeightPart& part, int64_t row) {
+  const int64_t source = part.row_order.empty() ? row : part.row_order[static_cast<size_t>(row)];
+  return part.data + source * (part.cols / block_values(part.type) * block_bytes(part.type));
+}
+
+void put_scale(uint8_t* p, bool half, size_t index, float value) {
+  if (half) {
+    const uint16_t bits = float_to_half(value);
+    std::memcpy(p + index * sizeof(bits), &bits, sizeof(bits));
+  } else {
+    std::memcpy(p + index * sizeof(value), &value, sizeof(value));
+  }
+}
+
+float get_scale(const uint8_t* p, bool half, size_t index) {
+  if (!half) {
+    float value;
+    std::memcpy(&value, p + index * sizeof(value), sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p + index * sizeof(bits), sizeof(bits));
+  return half_to_float(bits);
+}
+
+// The byte of a block's codes that holds input k of a lane, and for 4-bit codes the nibble.
+size_t code_offset(int bits, int lane, int k) {
+  const int within = bits == 4 ? k % 16 : k;
+  return static_cast<size_t>(within / 4 * 64 + lane * 4 + within % 4);
+}
+
+void pack_codes(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, int lane, size_t block,
+                const CodeBlock& from) {
+  uint8_t* codes = panel + block * shape.codes_per_block;
+  for (int k = 0; k < block_k; ++k) {
+    const bool high = kind.bits == 4 && k >= 16;
+    codes[code_offset(kind.bits, lane, k)] |= static_cast<uint8_t>(from.codes[k] << (high ? 4 : 0));
+  }
+  for (int g = 0; g < kind.num_groups; ++g) {
+    const auto at = static_cast<size_t>(g * panel_rows + lane);
+    put_scale(panel + shape.scales_at + block * shape.scales_per_block, kind.half_scales, at, from.scales[g]);
+    if (kind.has_min)
+      put_scale(panel + shape.mins_at + block * shape.mins_per_block, kind.half_scales, at, from.mins[g]);
+  }
+}
+
+void pack_row(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, const WeightPart& part, int64_t row) {
+  const auto lane = static_cast<int>(row % panel_rows);
+  const std::byte* source = file_row(part, row);
+  if (kind.bits == 0) {
+    const auto value_bytes = static_cast<size_t>(block_bytes(part.type));
+    for (int64_t k = 0; k < part.cols; ++k) {
+      std::memcpy(panel + static_cast<size_t>(k * panel_rows + lane) * value_bytes,
+                  source + static_cast<size_t>(k) * value_bytes, value_bytes);
+    }
+    return;
+  }
+  CodeBlock block = {};
+  for (int64_t b = 0; b < part.cols / block_k; ++b) {
+    read_codes(part.type, source, b, block);
+    pack_codes(panel, shape, kind, lane, static_cast<size_t>(b), block);
+  }
+}
+
+void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index, std::byte* memory) {
+  const WeightKind kind = weight_kind(part.type);
+  const PanelShape shape = panel_shape(kind, part.type, part.cols);
+  uint8_t* panel = reinterpret_cast<uint8_t*>(memory) + (packed.panels.data - reinterpret_cast<uint8_t*>(memory)) +
+                   static_cast<size_t>(index) * packed.panels.stride;
+  const int64_t first = int64_t{index} * panel_rows;
+  for (int64_t row = first; row < std::min(first + panel_rows, part.rows); ++row) {
+    pack_row(panel, shape, kind, part, row);
+  }
+}
+
+float float_at(const uint8_t* panel, PackedKind kind, size_t index) {
+  float value;
+  uint16_t bits;
+  if (kind == PackedKind::f32) {
+    std::memcpy(&value, panel + index * sizeof(value), sizeof(value));
+    return value;
+  }
+  std::memcpy(&bits, panel + index * sizeof(bits), sizeof(bits));
+  return kind == PackedKind::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+void read_quantized_row(const PackedPart& part, const WeightKind& kind, const PanelShape& shape, const uint8_t* panel,
+                        int lane, int64_t cols, float* out) {
+  const int zero_point = kind.has_min ? 0 : 1 << part.panels.zero_shift;
+  for (int64_t k = 0; k < cols; ++k) {
+    const auto block = static_cast<size_t>(k / block_k);
+    const auto in_block = static_cast<int>(k % block_k);
+    uint8_t code = panel[block * shape.codes_per_block + code_offset(kind.bits, lane, in_block)];
+    if (kind.bits == 4) code = in_block < 16 ? code & 0xF : code >> 4;
+    if (kind.table) code = kind.table[code];
+    const auto at = static_cast<size_t>(in_block * kind.num_groups / block_k * panel_rows + lane);
+    const uint8_t* scales = panel + shape.scales_at + block * shape.scales_per_block;
+    const uint8_t* mins = panel + shape.mins_at + block * shape.mins_per_block;
+    const float product = get_scale(scales, kind.half_scales, at) * static_cast<float>(code - zero_point);
+    out[k] = kind.has_min ? product + get_scale(mins, kind.half_scales, at) : product;
+  }
+}
+
+}  // namespace
+
+bool PackedMatrix::any_quantized() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) { return part.quantized; });
+}
+
+bool PackedMatrix::any_float() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) { return !part.quantized; });
+}
+
+void PackedMatrix::read_row(int64_t row, float* out) const {
+  TM_CHECK(row >= 0 && row < rows_, "a row to read lies inside the matrix");
+  size_t i = 0;
+  while (i + 1 < parts_.size() && row >= parts_[i + 1].first_output) ++i;
+  const PackedPart& part = parts_[i];
+  const int64_t in_part = row - part.first_output;
+  const auto lane = static_cast<int>(in_part % panel_rows);
+  const uint8_t* panel = part.panels.data + static_cast<size_t>(in_part / panel_rows) * part.panels.stride;
+  if (!part.quantized) {
+    for (int64_t k = 0; k < cols_; ++k) {
+      out[k] = float_at(panel, part.panels.kind, static_cast<size_t>(k * panel_rows + lane));
+    }
+    return;
+  }
+  const WeightKind kind = weight_kind(part.type);
+  read_quantized_row(part, kind, panel_shape(kind, part.type, cols_), panel, lane, cols_, out);
+}
+
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+                                            ThreadPool& threads) {
+  if (auto checked = check_parts(parts, layout); !checked) return checked.error();
+  auto matrix = std::make_unique<PackedMatrix>();
+  matrix->cols_ = parts[0].cols;
+  matrix->layout_ = layout;
+  const bool gated = layout == MatrixLayout::gated;
+  std::vector<size_t> offsets;
+  size_t size_bytes = 0;
+  for (const WeightPart& part : parts) {
+    const WeightKind kind = weight_kind(part.type);
+    const PanelShape shape = panel_shape(kind, part.type, part.cols);
+    PackedPart& packed = matrix->parts_.emplace_back();
+    packed.type = part.type;
+    packed.quantized = kind.bits != 0;
+    packed.first_output = static_cast<int32_t>(matrix->rows_);
+    packed.num_panels = static_cast<int32_t>((part.rows + panel_rows - 1) / panel_rows);
+    packed.panels = {.data = nullptr,
+                     .stride = shape.bytes,
+                     .kind = kind.kind,
+                     .zero_shift = kind.zero_shift,
+                     .table = kind.table,
+                     .num_outputs = static_cast<int32_t>(part.rows)};
+    offsets.push_back(size_bytes);
+    size_bytes += gated ? shape.bytes : shape.bytes * static_cast<size_t>(packed.num_panels);
+    matrix->rows_ += part.rows;
+  }
+  if (gated) {
+    for (PackedPart& packed : matrix->parts_) packed.panels.stride = size_bytes;
+    size_bytes *= static_cast<size_t>(matrix->parts_[0].num_panels);
+  }
+  matrix->memory_ = AlignedMemory(size_bytes);
+  std::byte* memory = matrix->memory_.data();
+  if (!memory) return error("no memory for a weight matrix of {} bytes", size_bytes);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    PackedPart& packed = matrix->parts_[i];
+    packed.panels.data = reinterpret_cast<const uint8_t*>(memory) + offsets[i];
+    std::atomic<int32_t> next = 0;
+    threads.run([&](int32_t) {
+      for (int32_t panel = next++; panel < packed.num_panels; panel = next++) {
+        pack_panel(packed, parts[i], panel, memory);
+      }
+    });
+  }
+  return std::unique_ptr<Matrix>(std::move(matrix));
+}
+
+}  // namespace tidemill::cpu

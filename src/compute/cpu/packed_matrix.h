@@ -1,0 +1,56 @@
+// A weight matrix as panels of 16 output rows: one layout for all instruction sets (kernel_types.h has it in bytes).
+//
+// Immutable after packing, so any thread may read. Every quantized type is represented exactly. Rows of a part that do
+// not fill its last panel are padded with zero weights. In a gated matrix the panels of gate and up alternate, so that
+// one worker reads both in one stream.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "compute/backend.h"
+#include "compute/cpu/aligned_memory.h"
+#include "compute/cpu/kernel_types.h"
+
+namespace tidemill::cpu {
+
+// One part's panels, and where its rows begin among the matrix's outputs.
+struct PackedPart {
+  Panels panels = {};
+  int32_t first_output = 0;
+  int32_t num_panels = 0;
+  DType type = DType::f32;  // in the file
+  bool quantized = false;
+};
+
+class PackedMatrix : public Matrix {
+ public:
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  size_t size_bytes() const override { return memory_.size_bytes(); }
+
+  MatrixLayout layout() const { return layout_; }
+  std::span<const PackedPart> parts() const { return parts_; }
+  bool any_quantized() const;
+  bool any_float() const;
+
+  // Row `row` as floats, [cols].
+  void read_row(int64_t row, float* out) const;
+
+ private:
+  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, ThreadPool&);
+
+  int64_t rows_ = 0;
+  int64_t cols_ = 0;
+  MatrixLayout layout_ = MatrixLayout::stacked;
+  std::vector<PackedPart> parts_;
+  AlignedMemory memory_;
+};
+
+// Packs on all threads of the pool. An Error names the part and the shape that is not possible.
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+                                            ThreadPool& threads);
+
+}  // namespace tidemill::cpu

@@ -1,0 +1,287 @@
+// Matrix products of every weight type on every instruction set of this machine, against sums in double precision over
+// the same quantized activations.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "random_weights.h"
+
+namespace tidemill {
+namespace {
+
+using testing::all_types;
+using testing::backend_for;
+using testing::kernel_names;
+using testing::random_floats;
+using testing::RandomWeights;
+
+class ProductTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, ProductTest, ::testing::ValuesIn(kernel_names()),
+                         [](const auto& info) { return info.param; });
+
+std::unique_ptr<Matrix> load(Backend& backend, std::vector<WeightPart> parts,
+                             MatrixLayout layout = MatrixLayout::stacked) {
+  auto matrix = backend.load_matrix(parts, layout);
+  EXPECT_TRUE(matrix.ok()) << matrix.error().message;
+  return std::move(matrix).value();
+}
+
+// What a product sees of a row: its norm, and for quantized weights the int8 blocks, as values.
+std::vector<double> seen_activations(const float* x, int cols, bool quantized, const float* norm_weight,
+                                     float epsilon) {
+  std::vector<double> out(x, x + cols);
+  if (norm_weight) {
+    double squares = 0;
+    for (double value : out) squares += value * value;
+    const double inverse = 1 / std::sqrt(squares / cols + epsilon);
+    for (int k = 0; k < cols; ++k) out[k] *= inverse * norm_weight[k];
+  }
+  for (int k = 0; quantized && k < cols; k += 32) {
+    float largest = 0;
+    for (int j = 0; j < 32; ++j) largest = std::max(largest, std::fabs(static_cast<float>(out[k + j])));
+    const float inverse = largest > 0 ? 127.0f / largest : 0;
+    for (int j = 0; j < 32; ++j) {
+      out[k + j] = std::nearbyint(static_cast<float>(out[k + j]) * inverse) * static_cast<double>(largest / 127.0f);
+    }
+  }
+  return out;
+}
+
+// The dot product and the sum of its terms' magnitudes, which bounds the rounding.
+std::pair<double, double> dot(const float* weights, const std::vector<double>& x) {
+  double sum = 0, magnitude = 0;
+  for (size_t k = 0; k < x.size(); ++k) {
+    sum += weights[k] * x[k];
+    magnitude += std::fabs(weights[k] * x[k]);
+  }
+  return {sum, magnitude};
+}
+
+TEST_P(ProductTest, EveryTypeAgreesWithDoublePrecision) {
+  auto backend = backend_for(GetParam(), 2);
+  for (const DType type : all_types) {
+    const bool quantized = is_block_format(type);
+    const int cols = quantized ? 512 : 100, num_outputs = 40, num_rows = 11;
+    const RandomWeights weights(type, num_outputs, cols, 7);
+    auto x = random_floats(static_cast<size_t>(num_rows * cols), 8);
+    std::vector<float> out(static_cast<size_t>(num_rows * num_outputs), NAN);
+    const auto matrix = load(*backend, {weights.part()});
+    backend->product({.input = {x.data(), num_rows, cols},
+                      .norm = {},
+                      .matrix = matrix.get(),
+                      .output = {out.data(), num_rows, num_outputs}});
+    for (int row = 0; row < num_rows; ++row) {
+      const auto seen = seen_activations(x.data() + row * cols, cols, quantized, nullptr, 0);
+      for (int i = 0; i < num_outputs; ++i) {
+        const auto [want, magnitude] = dot(weights.values.data() + static_cast<size_t>(i * cols), seen);
+        // Min terms and code terms may cancel, so K-quants round at a larger magnitude than their values have.
+        ASSERT_NEAR(out[static_cast<size_t>(row * num_outputs + i)], want, magnitude * 4e-6 + 1e-5)
+            << dtype_name(type) << " row " << row << " output " << i;
+      }
+    }
+  }
+}
+
+// Extreme codes and activations: what 16-bit intermediate sums of a kernel could not hold.
+TEST_P(ProductTest, LargestCodesDoNotOverflow) {
+  auto backend = backend_for(GetParam(), 1);
+  for (const DType type : {DType::q8_0, DType::q5_1, DType::q6_k, DType::iq4_nl, DType::q4_1}) {
+    RandomWeights weights(type, 16, 256, 3);
+    const int scale_at = type == DType::q6_k ? 208 : 0;
+    const uint8_t fill = type == DType::q8_0 ? 0x7F : 0xFF;
+    for (const uint8_t code : {fill, static_cast<uint8_t>(0x80), static_cast<uint8_t>(0)}) {
+      const int64_t block_size = block_bytes(type);
+      for (size_t i = 0; i < weights.bytes.size(); i += static_cast<size_t>(block_size)) {
+        std::memset(weights.bytes.data() + i, code, static_cast<size_t>(block_size));
+        const uint16_t one = float_to_half(1.0f / 64);
+        std::memcpy(weights.bytes.data() + i + scale_at, &one, sizeof(one));
+        if (type == DType::q4_1 || type == DType::q5_1) std::memcpy(weights.bytes.data() + i + 2, &one, sizeof(one));
+      }
+      dequantize_row(type, weights.bytes.data(), weights.values.data(), 16 * 256);
+      for (const float sign : {1.0f, -1.0f}) {
+        std::vector<float> x(256, sign), out(16);
+        const auto matrix = load(*backend, {weights.part()});
+        backend->product(
+            {.input = {x.data(), 1, 256}, .norm = {}, .matrix = matrix.get(), .output = {out.data(), 1, 16}});
+        const auto [want, magnitude] = dot(weights.values.data(), seen_activations(x.data(), 256, true, nullptr, 0));
+        ASSERT_NEAR(out[0], want, magnitude * 1e-5) << dtype_name(type) << " code " << int{code} << " sign " << sign;
+      }
+    }
+  }
+}
+
+TEST_P(ProductTest, RowsAreBitEqualInAnyCompany) {
+  for (const DType type : all_types) {
+    const int cols = is_block_format(type) ? 256 : 72, num_outputs = 176, most_rows = 70;
+    const RandomWeights weights(type, num_outputs, cols, 17);
+    auto x = random_floats(static_cast<size_t>(most_rows * cols), 18);
+    std::vector<float> norm_weight(static_cast<size_t>(cols), 1.25f),
+        alone(static_cast<size_t>(most_rows * num_outputs));
+    auto one_thread = backend_for(GetParam(), 1);
+    const auto matrix_alone = load(*one_thread, {weights.part()});
+    const Norm norm = {norm_weight.data(), 1e-5f};
+    for (int row = 0; row < most_rows; ++row) {
+      one_thread->product({.input = {x.data() + row * cols, 1, cols},
+                           .norm = norm,
+                           .matrix = matrix_alone.get(),
+                           .output = {alone.data() + row * num_outputs, 1, num_outputs}});
+    }
+    for (const int num_threads : {1, 2, 3}) {
+      auto backend = backend_for(GetParam(), num_threads);
+      const auto matrix = load(*backend, {weights.part()});
+      for (const int num_rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 70}) {
+        std::vector<float> out(static_cast<size_t>(num_rows * num_outputs));
+        const int first = most_rows - num_rows;
+        backend->product({.input = {x.data() + first * cols, num_rows, cols},
+                          .norm = norm,
+                          .matrix = matrix.get(),
+                          .output = {out.data(), num_rows, num_outputs}});
+        ASSERT_EQ(std::memcmp(out.data(), alone.data() + first * num_outputs, out.size() * sizeof(float)), 0)
+            << dtype_name(type) << ", " << num_rows << " rows, " << num_threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(ProductTest, StackedPartsNormBiasScaleAndResidual) {
+  auto backend = backend_for(GetParam(), 2);
+  const int cols = 256, num_rows = 9, heights[] = {24, 40, 16};
+  const DType types[] = {DType::q4_k, DType::f16, DType::q6_k};
+  std::vector<RandomWeights> weights;
+  for (int i = 0; i < 3; ++i) weights.emplace_back(types[i], heights[i], cols, 30 + static_cast<uint32_t>(i));
+  std::vector<int32_t> order(24);
+  for (int i = 0; i < 24; ++i) order[static_cast<size_t>(i)] = (i * 7) % 24;
+  WeightPart first = weights[0].part();
+  first.row_order = order;
+  const auto matrix = load(*backend, {first, weights[1].part(), weights[2].part()});
+  ASSERT_EQ(matrix->rows(), 80);
+  auto x = random_floats(static_cast<size_t>(num_rows * cols), 31), norm_weight = random_floats(cols, 32);
+  auto bias = random_floats(80, 33), before = random_floats(static_cast<size_t>(num_rows) * 80, 34), out = before;
+  backend->product({.input = {x.data(), num_rows, cols},
+                    .norm = {norm_weight.data(), 1e-6f},
+                    .matrix = matrix.get(),
+                    .bias = bias.data(),
+                    .scale = 0.5f,
+                    .accumulate = true,
+                    .output = {out.data(), num_rows, 80}});
+  for (int row = 0; row < num_rows; ++row) {
+    for (int i = 0; i < 80; ++i) {
+      const int part = i < 24 ? 0 : i < 64 ? 1 : 2;
+      const int in_part = part == 0 ? order[static_cast<size_t>(i)] : part == 1 ? i - 24 : i - 64;
+      const auto seen = seen_activations(x.data() + row * cols, cols, part != 1, norm_weight.data(), 1e-6f);
+      const auto [sum, magnitude] = dot(weights[static_cast<size_t>(part)].values.data() + in_part * cols, seen);
+      const auto at = static_cast<size_t>(row * 80 + i);
+      // A value at the edge of two int8 codes may fall to either side, by the norm's last bit.
+      ASSERT_NEAR(out[at], before[at] + 0.5 * (sum + bias[static_cast<size_t>(i)]), magnitude * 2e-4 + 1e-5)
+          << row << " " << i;
+    }
+  }
+}
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::gelu_erf:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::relu:
+      return std::max(x, 0.0);
+  }
+  return NAN;
+}
+
+TEST_P(ProductTest, GatedProducts) {
+  auto backend = backend_for(GetParam(), 2);
+  const int cols = 96, half = 40, num_rows = 5;
+  const RandomWeights gate(DType::q8_0, half, cols, 41), up(DType::f32, half, cols, 42);
+  const auto matrix = load(*backend, {gate.part(), up.part()}, MatrixLayout::gated);
+  auto x = random_floats(static_cast<size_t>(num_rows * cols), 43, 3.0f), bias = random_floats(2 * half, 44);
+  for (const auto activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
+    std::vector<float> out(static_cast<size_t>(num_rows * half), NAN);
+    backend->product({.input = {x.data(), num_rows, cols},
+                      .norm = {},
+                      .matrix = matrix.get(),
+                      .bias = bias.data(),
+                      .activation = activation,
+                      .output = {out.data(), num_rows, half}});
+    for (int row = 0; row < num_rows; ++row) {
+      const auto rounded = seen_activations(x.data() + row * cols, cols, true, nullptr, 0);
+      const auto exact = seen_activations(x.data() + row * cols, cols, false, nullptr, 0);
+      for (int i = 0; i < half; ++i) {
+        const double g = dot(gate.values.data() + i * cols, rounded).first + bias[static_cast<size_t>(i)];
+        const double u = dot(up.values.data() + i * cols, exact).first + bias[static_cast<size_t>(half + i)];
+        const double want = activated(activation, g) * u;
+        ASSERT_NEAR(out[static_cast<size_t>(row * half + i)], want,
+                    std::fabs(want) * 1e-5 + std::fabs(u) * 1e-4 + 1e-5);
+      }
+    }
+  }
+}
+
+TEST_P(ProductTest, EmbeddingReadsRowsBack) {
+  auto backend = backend_for(GetParam(), 2);
+  for (const DType type : all_types) {
+    const RandomWeights weights(type, 35, 256, 51);
+    const auto matrix = load(*backend, {weights.part()});
+    const TokenId tokens[] = {34, 0, 17, 17};
+    std::vector<float> out(4 * 256);
+    backend->embed(*matrix, tokens, 2.0f, {out.data(), 4, 256});
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t k = 0; k < 256; ++k) {
+        const float want = 2 * weights.values[static_cast<size_t>(tokens[i]) * 256 + k];
+        ASSERT_NEAR(out[i * 256 + k], want, std::fabs(want) * 1e-6) << dtype_name(type);
+      }
+    }
+  }
+}
+
+TEST_P(ProductTest, NormalizeAndGather) {
+  auto backend = backend_for(GetParam(), 3);
+  const int width = 44, num_rows = 6;
+  auto x = random_floats(static_cast<size_t>(width * num_rows), 61), weight = random_floats(width, 62);
+  auto before = random_floats(static_cast<size_t>(width * num_rows), 63), out = before;
+  backend->normalize({x.data(), num_rows, width}, {weight.data(), 1e-5f}, 3.0f, true, {out.data(), num_rows, width});
+  for (int row = 0; row < num_rows; ++row) {
+    const auto want = seen_activations(x.data() + row * width, width, false, weight.data(), 1e-5f);
+    for (int k = 0; k < width; ++k) {
+      const auto at = static_cast<size_t>(row * width + k);
+      ASSERT_NEAR(out[at], before[at] + 3 * want[static_cast<size_t>(k)], 2e-5);
+    }
+  }
+  auto in_place = x;
+  backend->normalize({in_place.data(), num_rows, width}, {}, 0.5f, false, {in_place.data(), num_rows, width});
+  EXPECT_EQ(in_place[100], 0.5f * x[100]);
+  const int32_t ids[] = {5, 0, 5};
+  std::vector<float> gathered(static_cast<size_t>(3 * width));
+  backend->gather_rows({x.data(), num_rows, width}, ids, {gathered.data(), 3, width});
+  EXPECT_EQ(gathered[static_cast<size_t>(2 * width + 3)], x[static_cast<size_t>(5 * width + 3)]);
+  EXPECT_EQ(gathered[static_cast<size_t>(width)], x[0]);
+}
+
+TEST(CpuBackend, RefusesImpossibleShapesAndKernels) {
+  auto backend = backend_for("", 1);
+  const RandomWeights a(DType::f32, 8, 48, 1), b(DType::f32, 9, 48, 2), c(DType::f32, 8, 64, 3);
+  const auto refused = [&](std::vector<WeightPart> parts, MatrixLayout layout) {
+    auto matrix = backend->load_matrix(parts, layout);
+    return matrix.ok() ? "" : matrix.error().message;
+  };
+  EXPECT_NE(refused({}, MatrixLayout::stacked), "");
+  EXPECT_NE(refused({a.part(), c.part()}, MatrixLayout::stacked).find("64 columns"), std::string::npos);
+  EXPECT_NE(refused({a.part(), b.part()}, MatrixLayout::gated), "");
+  WeightPart part = a.part();
+  part.type = DType::q4_0;
+  EXPECT_NE(refused({part}, MatrixLayout::stacked).find("48 columns"), std::string::npos);
+  const std::vector<int32_t> order = {0, 1, 2, 3, 4, 5, 6, 8};
+  part = a.part();
+  part.row_order = order;
+  EXPECT_NE(refused({part}, MatrixLayout::stacked).find("row 8"), std::string::npos);
+  auto unknown = make_cpu_backend({.num_threads = 1, .kernels = "sse9"});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message.find("scalar"), std::string::npos);
+  EXPECT_FALSE(make_cpu_backend({.num_threads = -1, .kernels = ""}).ok());
+}
+
+}  // namespace
+}  // namespace tidemill
