@@ -113,6 +113,13 @@ void OptionList::texts(std::string names, std::vector<std::string>* target, std:
   };
 }
 
+void OptionList::custom(std::string names, std::string value_name, std::string help, std::string shown_default,
+                        std::function<Result<void>(const std::string&)> set) {
+  Option& option = add(std::move(names), std::move(value_name), std::move(help));
+  option.default_text = std::move(shown_default);
+  option.set = std::move(set);
+}
+
 void OptionList::flag(std::string names, bool* target, std::string help) {
   Option& option = add(std::move(names), "", std::move(help));
   option.default_text = *target ? "on" : "";
@@ -135,16 +142,29 @@ void OptionList::duration(std::string names, std::chrono::milliseconds* target, 
   };
 }
 
-void OptionList::number(std::string names, double* target, double low, double high, std::string help) {
+void OptionList::add_number(std::string names, std::function<void(double)> store, double low, double high,
+                            std::string help, std::string shown_default) {
   Option& option = add(std::move(names), "X", std::move(help));
-  option.default_text = fmt::format("{}", *target);
+  option.default_text = std::move(shown_default);
   option.set = [=](const std::string& value) -> Result<void> {
     const Result<double> parsed = parse_number(value);
     if (!parsed) return parsed.error();
     if (*parsed < low || *parsed > high) return error("{} is not between {} and {}", printable(value), low, high);
-    *target = *parsed;
+    store(*parsed);
     return {};
   };
+}
+
+void OptionList::number(std::string names, double* target, double low, double high, std::string help) {
+  add_number(
+      std::move(names), [target](double value) { *target = value; }, low, high, std::move(help),
+      fmt::format("{}", *target));
+}
+
+void OptionList::optional_number(std::string names, std::optional<double>* target, double low, double high,
+                                 std::string help) {
+  add_number(
+      std::move(names), [target](double value) { *target = value; }, low, high, std::move(help), "the model's");
 }
 
 void OptionList::add_integer(std::string names, std::function<void(int64_t)> store, std::string value_name, int64_t low,

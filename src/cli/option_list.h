@@ -34,7 +34,7 @@ struct Option {
 
 // What a command takes besides options.
 struct Positional {
-  std::string name;  // "PATH"
+  std::string name;  // "PATH", or "[PATH]" where it may be left out
   std::string help;
   std::string* target = nullptr;
 };
@@ -49,8 +49,12 @@ class OptionList {
   // A flag that also exists as --no-NAME.
   void flag(std::string names, bool* target, std::string help);
   void duration(std::string names, std::chrono::milliseconds* target, std::string help);
+  // Anything else: `set` reads the text.
+  void custom(std::string names, std::string value_name, std::string help, std::string shown_default,
+              std::function<Result<void>(const std::string&)> set);
   // A number in [low, high].
   void number(std::string names, double* target, double low, double high, std::string help);
+  void optional_number(std::string names, std::optional<double>* target, double low, double high, std::string help);
 
   // A count or a size, which may be written as 32k or 2GiB. `shown_default` replaces the value in the help.
   template <typename Integer>
@@ -99,6 +103,8 @@ class OptionList {
   Option& add(std::string names, std::string value_name, std::string help);
   void add_integer(std::string names, std::function<void(int64_t)> store, std::string value_name, int64_t low,
                    int64_t high, std::string help, std::string shown_default);
+  void add_number(std::string names, std::function<void(double)> store, double low, double high, std::string help,
+                  std::string shown_default);
   void add_choice(std::string names, std::vector<std::string> words, std::function<void(size_t)> store,
                   std::string help, std::string shown_default);
 

@@ -59,7 +59,9 @@ struct CommandLine {
       options.push_back(added);
     }
     for (const Positional& positional : list.positionals()) {
-      positionals.push_back(app.add_option(positional.name, CLI::callback_t([](const auto&) { return true; })));
+      std::string name = positional.name;
+      std::erase_if(name, [](char c) { return c == '[' || c == ']'; });
+      positionals.push_back(app.add_option(name, CLI::callback_t([](const auto&) { return true; })));
     }
   }
 };

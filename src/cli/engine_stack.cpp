@@ -1,0 +1,172 @@
+#include "cli/engine_stack.h"
+
+#include <algorithm>
+
+#include "model/loader.h"
+#include "model/model_files.h"
+#include "runtime/model_executor.h"
+
+namespace tidemill {
+namespace {
+
+// Rows that the model computes in one go. More bring no speed, and scratch memory grows with them.
+constexpr int32_t max_slice_rows = 512;
+constexpr int32_t max_logit_rows = 64;
+
+int32_t slice_rows(const EngineConfig& config) {
+  return std::min(max_slice_rows, std::max(config.max_num_batched_tokens, config.max_num_seqs));
+}
+
+Result<void> load_text(EngineStack& stack, const ModelFiles& files, const RunOptions& options) {
+  Result<std::unique_ptr<Tokenizer>> tokenizer = tokenizer_of(files, &stack.warnings);
+  if (!tokenizer) return tokenizer.error();
+  stack.tokenizer = *std::move(tokenizer);
+  Result<std::unique_ptr<ChatTemplate>> chat_template = chat_template_of(files, options.chat_template_path);
+  if (!chat_template && !options.chat_template_path.empty()) return chat_template.error();
+  if (!chat_template) {
+    // A model whose template is beyond us still completes texts.
+    stack.chat_template_problem = chat_template.error().message;
+    stack.warnings.push_back(stack.chat_template_problem + "; chat requests will be refused");
+  } else if (*chat_template == nullptr) {
+    stack.chat_template_problem = "the model brings no chat template; give one with --chat-template";
+  } else {
+    stack.chat_template = *std::move(chat_template);
+  }
+  stack.chat_template_source = files.chat_template;
+  if (options.model_sampling) {
+    Result<GenerationDefaults> generation = generation_defaults_of(files);
+    if (!generation) return generation.error();
+    stack.generation = *std::move(generation);
+  }
+  return {};
+}
+
+Result<void> load_weights(EngineStack& stack, const ModelFiles& files, const ModelConfig& config,
+                          const RunOptions& options, const std::function<void(LoadProgress)>& progress) {
+  const std::string_view kernels = options.kernels == "auto" ? "" : std::string_view(options.kernels);
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend({.num_threads = options.num_threads, .kernels = kernels});
+  if (!backend) return backend.error();
+  stack.backend = *std::move(backend);
+  LoadOptions load;
+  load.quantization = options.quantization;
+  load.longest_sequence = std::max(0, options.max_model_len);
+  if (progress) load.progress = [&progress](size_t done, size_t total) { progress({done, total}); };
+  Result<std::unique_ptr<Model>> model = load_model(*files.weights, config, *stack.backend, load);
+  if (!model) return model.error();
+  stack.model = *std::move(model);
+  return {};
+}
+
+Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
+  EngineConfig& config = stack.engine_config;
+  const KvLayout& layout = stack.model->kv_layout();
+  const size_t scratch_bytes = stack.model->reserve(slice_rows(config), max_logit_rows);
+  Result<MemoryPlan> memory =
+      plan_memory(layout, config.block_size_tokens, stack.kv_formats, stack.model->info().weight_bytes, scratch_bytes,
+                  available_memory_bytes(), options.kv_budget);
+  if (!memory) return memory.error();
+  stack.memory = *memory;
+  Result<std::unique_ptr<KvStorage>> storage =
+      KvStorage::make(layout, config.block_size_tokens, stack.kv_formats, memory->kv_budget_bytes);
+  if (!storage) return storage.error();
+  stack.storage = *std::move(storage);
+  config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
+  config.kv_budget_bytes = memory->kv_budget_bytes;
+  return {};
+}
+
+// The longest sequence, at most `wanted` tokens, whose blocks fit into the budget.
+int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
+  const auto fits = [&stack](int32_t tokens) {
+    return sequence_kv_bytes(stack.model->kv_layout(), stack.engine_config.block_size_tokens, stack.kv_formats,
+                             tokens) <= stack.memory.kv_budget_bytes;
+  };
+  int32_t low = 1, high = wanted;
+  while (low < high) {
+    const int32_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+void add_end_tokens(EngineStack& stack) {
+  std::vector<TokenId> ids = stack.tokenizer->end_of_generation_ids();
+  for (const TokenId id : stack.generation.end_token_ids) {
+    if (static_cast<size_t>(id) < stack.tokenizer->vocab_size()) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  stack.engine_config.vocabulary_end_ids = std::move(ids);
+}
+
+const char* format_name(KvFormat format) {
+  switch (format) {
+    case KvFormat::fp32:
+      return "fp32";
+    case KvFormat::fp16:
+      return "fp16";
+    case KvFormat::bf16:
+      return "bf16";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options,
+                                                       const std::function<void(LoadProgress)>& progress) {
+  Result<ModelFiles> files = open_model_files(options.model_path);
+  if (!files) return files.error();
+  const Result<ModelConfig> config = read_model_config(*files);
+  if (!config) return config.error();
+  if (options.max_model_len > config->context_length) {
+    return error("--max-model-len {} is more than the {} positions that the model was trained on",
+                 options.max_model_len, config->context_length);
+  }
+  auto stack = std::make_unique<EngineStack>();
+  stack->name = files->name;
+  stack->family = config->family;
+  stack->kv_formats = options.kv_formats;
+  stack->engine_config = options.engine;
+  if (Result<void> done = load_text(*stack, *files, options); !done) return done.error();
+  if (Result<void> done = load_weights(*stack, *files, *config, options, progress); !done) return done.error();
+  files = Error{};  // closes the mapping: the weights were repacked
+  if (Result<void> done = plan_cache(*stack, options); !done) return done.error();
+  EngineConfig& engine = stack->engine_config;
+  engine.max_model_len_tokens = options.max_model_len > 0 ? options.max_model_len : config->context_length;
+  if (options.max_model_len == RunOptions::auto_length) {
+    engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
+  }
+  engine.kv_format_key = fmt::format("{}/{}", format_name(options.kv_formats.sealed), engine.block_size_tokens);
+  add_end_tokens(*stack);
+  return stack;
+}
+
+SamplingParams default_sampling(const EngineStack& stack) {
+  const GenerationDefaults& generation = stack.generation;
+  SamplingParams params;
+  params.temperature = static_cast<float>(generation.temperature.value_or(params.temperature));
+  params.top_p = static_cast<float>(generation.top_p.value_or(params.top_p));
+  params.min_p = static_cast<float>(generation.min_p.value_or(params.min_p));
+  params.repetition_penalty = static_cast<float>(generation.repetition_penalty.value_or(params.repetition_penalty));
+  params.top_k = static_cast<int32_t>(std::clamp<int64_t>(generation.top_k.value_or(0), 0, INT32_MAX));
+  params.end_token_ids = stack.engine_config.vocabulary_end_ids;
+  return params;
+}
+
+std::unique_ptr<Executor> make_executor(EngineStack& stack) {
+  return std::make_unique<ModelExecutor>(*stack.model, *stack.storage,
+                                         ExecutorOptions{.max_num_seqs = stack.engine_config.max_num_seqs,
+                                                         .max_rows = slice_rows(stack.engine_config),
+                                                         .max_logit_rows = max_logit_rows});
+}
+
+std::unique_ptr<Engine> make_engine(EngineStack& stack, const Clock& clock, EventListener& listener) {
+  return std::make_unique<Engine>(stack.engine_config, make_executor(stack), clock, listener);
+}
+
+}  // namespace tidemill

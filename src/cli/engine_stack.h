@@ -1,0 +1,61 @@
+// Everything between a model's path and a running engine, built in order and owned together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "cli/model_text.h"
+#include "cli/run_options.h"
+#include "compute/backend.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "runtime/kv_storage.h"
+#include "runtime/memory_plan.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tidemill {
+
+// A loaded model with its cache. The engine comes last (start_engine), since whoever listens to it wants the tokenizer.
+// Members are destroyed in reverse order: what is below may refer to what is above.
+struct EngineStack {
+  std::string name;  // as the file calls itself
+  std::string family;
+  std::string chat_template_source;   // "" = the model has none
+  std::string chat_template_problem;  // why chat_template is nullptr, one sentence
+  std::vector<std::string> warnings;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // nullptr = none
+  GenerationDefaults generation;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  MemoryPlan memory;
+  KvFormats kv_formats;
+  EngineConfig engine_config;
+  std::unique_ptr<KvStorage> storage;
+};
+
+struct LoadProgress {
+  size_t done_bytes = 0;
+  size_t total_bytes = 0;
+};
+
+// Errors name the file, tensor, option or limit at fault.
+Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options,
+                                                       const std::function<void(LoadProgress)>& progress);
+
+// How the model's makers want it sampled, where a request says nothing.
+SamplingParams default_sampling(const EngineStack& stack);
+
+// Runs plans on the stack's model; the stack must outlive it.
+std::unique_ptr<Executor> make_executor(EngineStack& stack);
+
+// An engine over the stack's model, not yet started. The stack, the clock and the listener must outlive it.
+std::unique_ptr<Engine> make_engine(EngineStack& stack, const Clock& clock, EventListener& listener);
+
+}  // namespace tidemill

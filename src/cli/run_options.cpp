@@ -1,0 +1,99 @@
+#include "cli/run_options.h"
+
+#include "base/printable.h"
+#include "cli/values.h"
+
+namespace tidemill {
+namespace {
+
+constexpr int64_t max_bytes = int64_t{1} << 50;
+constexpr int64_t max_tokens = int64_t{1} << 30;
+constexpr int64_t max_sequences = 16384;
+
+Result<void> set_max_model_len(const std::string& text, int32_t& target) {
+  if (text == "auto" || text == "-1") {
+    target = RunOptions::auto_length;
+    return {};
+  }
+  const Result<int64_t> tokens = parse_scaled(text);
+  if (!tokens) return tokens.error();
+  if (*tokens < 1 || *tokens > max_tokens) {
+    return error("{} is not between 1 and {}, nor 'auto'", printable(text), max_tokens);
+  }
+  target = static_cast<int32_t>(*tokens);
+  return {};
+}
+
+}  // namespace
+
+void add_model_options(OptionList& list, RunOptions& target) {
+  list.group("Model");
+  list.choice("--quantization", &target.quantization,
+              {{"none", std::nullopt}, {"q8_0", DType::q8_0}, {"q4_0", DType::q4_0}},
+              "Quantize float weights while loading.");
+  list.choice("--generation-config", &target.model_sampling, {{"auto", true}, {"off", false}, {"vllm", false}},
+              "auto takes the sampling defaults that the model brings along; off (or vllm) does not.");
+}
+
+void add_length_option(OptionList& list, RunOptions& target) {
+  list.custom("--max-model-len,--ctx-size", "TOKENS",
+              "Longest prompt and answer together, as 4096 or 32k; 'auto' takes what the memory holds.",
+              "the model's context length",
+              [&target](const std::string& text) { return set_max_model_len(text, target.max_model_len); });
+}
+
+void add_compute_options(OptionList& list, RunOptions& target) {
+  list.group("Compute");
+  list.integer("--threads,-t", &target.num_threads, "N", 0, 1024, "Compute threads; 0 = every core.");
+  list.choice("--kernels", &target.kernels,
+              {{"auto", "auto"}, {"scalar", "scalar"}, {"avx2", "avx2"}, {"avx512", "avx512"}},
+              "Instruction set of the kernels; auto = the best that the machine has.");
+}
+
+void add_memory_options(OptionList& list, RunOptions& target) {
+  list.group("Memory");
+  list.integer("--kv-cache-memory-bytes", &target.kv_budget.bytes, "SIZE", 1, max_bytes,
+               "Bytes of the KV cache, as 2GiB; counts more than the two below.");
+  list.integer("--num-kv-blocks,--num-gpu-blocks-override", &target.kv_budget.num_blocks, "N", 1, max_tokens,
+               "Blocks that the KV cache holds.");
+  list.number("--memory-utilization,--gpu-memory-utilization", &target.kv_budget.memory_utilization, 0.001, 1.0,
+              "Share of the memory that is left after the weights which the KV cache may take.");
+  list.choice("--kv-cache-dtype", &target.kv_formats.sealed,
+              {{"auto", KvFormat::fp16},
+               {"fp16", KvFormat::fp16},
+               {"float16", KvFormat::fp16},
+               {"f16", KvFormat::fp16},
+               {"fp32", KvFormat::fp32},
+               {"float32", KvFormat::fp32},
+               {"f32", KvFormat::fp32},
+               {"bf16", KvFormat::bf16},
+               {"bfloat16", KvFormat::bf16}},
+              "Number format of the KV cache; auto = fp16.");
+  list.choice("--block-size", &target.engine.block_size_tokens, {{"16", 16}, {"32", 32}, {"64", 64}},
+              "Tokens in a block of the KV cache.");
+}
+
+void add_scheduler_options(OptionList& list, RunOptions& target) {
+  EngineConfig& engine = target.engine;
+  list.group("Scheduler");
+  list.integer("--max-num-seqs", &engine.max_num_seqs, "N", 1, max_sequences, "Sequences that run at once.");
+  list.integer("--max-num-batched-tokens", &engine.max_num_batched_tokens, "TOKENS", 1, 65536,
+               "Tokens computed in one step. Fewer make long prompts disturb running streams less.");
+  list.choice("--batching", &engine.batching,
+              {{"continuous", BatchingMode::continuous}, {"static", BatchingMode::fixed}, {"none", BatchingMode::none}},
+              "When sequences may join: at every step, when the whole batch is done, or one by one.");
+  list.choice("--kv-cache", &engine.kv_cache, {{"on", true}, {"off", false}},
+              "off computes the whole sequence again for every token: the baseline that shows what the cache is for.");
+  list.choice("--kv-reserve", &engine.kv_reserve, {{"on-demand", KvReserve::on_demand}, {"full", KvReserve::full}},
+              "full reserves room for the longest answer at once: the baseline that shows what blocks are for.");
+  list.choice("--scheduling-policy", &engine.policy,
+              {{"fcfs", PolicyKind::first_come}, {"priority", PolicyKind::priority}},
+              "Order of waiting requests: first come, or by the field `priority` (lower runs earlier).");
+  list.duration("--priority-aging", &engine.priority_aging,
+                "Waiting time that raises a request by one priority, so that nobody starves.");
+  list.flag("--enable-prefix-caching", &engine.prefix_caching, "Reuse the KV blocks of equal beginnings of prompts.");
+  list.integer("--seed", &engine.seed, "N", 0, int64_t{1} << 52,
+               "Seed of requests that bring none; 0 = a fresh one each.");
+}
+
+}  // namespace tidemill

@@ -1,0 +1,40 @@
+// Options that every command shares that runs a model: which one, on what, with how much memory, scheduled how.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/option_list.h"
+#include "compute/dtype.h"
+#include "engine/engine_config.h"
+#include "runtime/memory_plan.h"
+
+namespace tidemill {
+
+struct RunOptions {
+  std::string model_path;
+  std::string chat_template_path;  // "" = the model's own
+  std::optional<DType> quantization;
+  bool model_sampling = true;  // take sampling defaults from the model's generation_config
+
+  int32_t num_threads = 0;  // 0 = every core that the process may use
+  std::string kernels = "auto";
+
+  // The context length: 0 = the model's, auto_length = as much of it as the memory holds.
+  static constexpr int32_t auto_length = -1;
+  int32_t max_model_len = 0;
+  KvBudgetOptions kv_budget;
+  KvFormats kv_formats;
+
+  EngineConfig engine;  // its groups, budget and lengths are filled in from the model (cli/engine_stack)
+};
+
+// Each adds one group of options (add_length_option: one, to the group before it). `target` must outlive the list.
+void add_model_options(OptionList& list, RunOptions& target);
+void add_length_option(OptionList& list, RunOptions& target);
+void add_compute_options(OptionList& list, RunOptions& target);
+void add_memory_options(OptionList& list, RunOptions& target);
+void add_scheduler_options(OptionList& list, RunOptions& target);
+
+}  // namespace tidemill
