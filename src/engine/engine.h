@@ -59,7 +59,8 @@ class Engine {
 
   std::variant<RequestId, Refusal> submit(Request request);
   void cancel(RequestId request);
-  // The consumer found a stop string after `num_tokens` output tokens of this choice; what was drawn beyond is discarded.
+  // The consumer found a stop string after `num_tokens` output tokens of this choice; what was drawn beyond is
+  // discarded.
   void finish_choice(RequestId request, int32_t choice, int32_t num_tokens);
 
   // Stops accepting; lets running requests finish within the time limit, then ends the rest (FinishReason::shutdown).
@@ -70,6 +71,10 @@ class Engine {
   EngineStats stats() const;
   // The current step began longer ago than the watchdog allows.
   bool stuck() const;
+  // The longest sequence that the whole KV cache can hold; longer prompts are refused (kv_capacity_exceeded).
+  int64_t kv_capacity_tokens() const;
+  // Recounts blocks, references and slots; a difference stops the process. Also runs by itself when the engine is idle.
+  void check_integrity() const;
 
  private:
   struct State;

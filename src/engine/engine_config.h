@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tidemill {
@@ -15,37 +16,47 @@ enum class PolicyKind : uint8_t { first_come, priority };       // --scheduling-
 
 // What the block pool must know of a layer group: numbers, no tensors.
 struct BlockGroup {
-  size_t tail_bytes = 0;      // a block in tail precision
-  size_t sealed_bytes = 0;    // a block in its storage format; equal to tail_bytes and same_format: sealing moves nothing
+  size_t tail_bytes = 0;    // a block in tail precision
+  size_t sealed_bytes = 0;  // a block in its storage format; equal to tail_bytes and same_format: sealing moves nothing
   bool same_format = true;
-  int32_t window_tokens = 0;  // 0 = full
+  int32_t window_tokens = 0;  // 0 = full; else a row reads itself and window_tokens - 1 positions before it
 };
+
+// How BlockPlace::size_class is numbered: two classes per layer group, one where sealing moves nothing.
+constexpr uint8_t tail_class(int32_t group) {
+  return static_cast<uint8_t>(2 * group);
+}
+constexpr uint8_t sealed_class(const BlockGroup& block_group, int32_t group) {
+  return static_cast<uint8_t>(block_group.same_format ? 2 * group : 2 * group + 1);
+}
 
 struct EngineConfig {
   std::vector<BlockGroup> groups;
   int32_t block_size_tokens = 32;
   size_t kv_budget_bytes = 0;
-  int32_t max_model_len_tokens = 0;      // prompt and output together
+  int32_t max_model_len_tokens = 0;  // prompt and output together
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 128;
   BatchingMode batching = BatchingMode::continuous;
-  bool kv_cache = true;                  // false: --kv-cache off, everything is computed again at each step
+  bool kv_cache = true;  // false: --kv-cache off, everything is computed again at each step
   KvReserve kv_reserve = KvReserve::on_demand;
   PolicyKind policy = PolicyKind::first_come;
-  bool prefix_caching = true;
+  bool prefix_caching = true;     // false: a request finds only what it computed itself (after a preemption)
+  bool tenant_isolation = false;  // prefix blocks are shared only within a tenant
+  std::string kv_format_key;      // all that the stored KV depends on besides tokens; part of every block's hash
   std::chrono::milliseconds priority_aging{30000};  // waiting this long raises a request by one priority
   // Queue limits; 0 = none.
   int32_t max_num_queued_requests = 1024;
   int64_t max_num_queued_tokens = 0;
   int32_t max_running_per_tenant = 0;
   int64_t max_queued_tokens_per_tenant = 0;
-  std::chrono::milliseconds request_timeout{0};     // 0 = none
+  std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds queue_timeout{0};
   std::chrono::milliseconds shutdown_timeout{10000};
-  std::chrono::milliseconds watchdog{60000};        // a step that takes longer makes /health report a stuck engine
+  std::chrono::milliseconds watchdog{60000};  // a step that takes longer makes /health report a stuck engine
   int32_t max_num_choices = 128;
-  uint64_t seed = 0;                                 // of requests without one; 0 = from the system's entropy
-  std::vector<int32_t> vocabulary_end_ids;           // the model's end-of-generation tokens
+  uint64_t seed = 0;                        // of requests without one; 0 = from the system's entropy
+  std::vector<int32_t> vocabulary_end_ids;  // the model's end-of-generation tokens
 };
 
 }  // namespace tidemill

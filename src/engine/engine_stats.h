@@ -14,7 +14,8 @@ namespace tidemill {
 class Histogram {
  public:
   Histogram() = default;
-  explicit Histogram(std::span<const double> bounds) : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
+  explicit Histogram(std::span<const double> bounds)
+      : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
   void observe(double value, uint64_t times = 1);
   std::span<const double> bounds() const { return bounds_; }
   std::span<const uint64_t> counts() const { return counts_; }  // per bucket, not cumulative
@@ -30,32 +31,35 @@ class Histogram {
 
 struct EngineStats {
   // Gauges.
-  int32_t num_requests_running = 0;   // sequences holding a slot
+  int32_t num_requests_running = 0;  // sequences holding a slot
   int32_t num_requests_waiting = 0;
   int64_t num_queued_tokens = 0;
   size_t kv_budget_bytes = 0;
-  size_t kv_held_bytes = 0;           // by sequences
-  size_t kv_cached_bytes = 0;         // unreferenced, kept for prefix hits
-  int64_t num_blocks_total = 0;       // sealed blocks that the budget holds
+  size_t kv_held_bytes = 0;      // by sequences
+  size_t kv_cached_bytes = 0;    // unreferenced, kept for prefix hits
+  int64_t num_blocks_total = 0;  // sealed blocks that the budget holds
   int64_t num_blocks_held = 0;
   int64_t num_blocks_cached = 0;
   // Counters.
   uint64_t num_steps = 0;
-  uint64_t prompt_tokens = 0;             // of admitted requests
+  uint64_t prompt_tokens = 0;  // of admitted requests
   uint64_t prompt_tokens_cached = 0;
   uint64_t prompt_tokens_recomputed = 0;  // after preemptions
   uint64_t generation_tokens = 0;         // delivered
   uint64_t discarded_tokens = 0;          // drawn beyond a stop string
   uint64_t num_preemptions = 0;
-  uint64_t num_aborted_requests = 0;      // by the client's disconnect or a cancel
-  uint64_t prefix_cache_queries = 0;      // tokens asked
-  uint64_t prefix_cache_hits = 0;         // tokens found
-  std::array<uint64_t, 6> finished{};     // choices by FinishReason
-  std::array<uint64_t, 6> refused{};      // by Refusal::Kind
+  uint64_t num_aborted_requests = 0;   // by the client's disconnect or a cancel
+  uint64_t prefix_cache_queries = 0;   // tokens asked
+  uint64_t prefix_cache_hits = 0;      // tokens found
+  std::array<uint64_t, 6> finished{};  // choices by FinishReason
+  std::array<uint64_t, 6> refused{};   // by Refusal::Kind
   // Histograms (seconds, tokens).
   Histogram time_to_first_token, inter_token_latency, time_per_output_token, e2e_latency, queue_time, prefill_time,
       decode_time, inference_time, prompt_length, generation_length, max_tokens, num_choices, iteration_tokens,
       preemptions_per_request, itl_jitter;
 };
+
+// All zero, with vLLM's bucket bounds; token counts in a 1-2-5 series up to the context length.
+EngineStats make_engine_stats(int32_t max_model_len_tokens);
 
 }  // namespace tidemill

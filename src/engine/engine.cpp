@@ -1,0 +1,344 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/check.h"
+#include "engine/inbox.h"
+#include "engine/request_book.h"
+#include "engine/scheduler.h"
+
+namespace tidemill {
+namespace {
+
+constexpr double kRateMemoryS = 30;  // how long past steps weigh in the measured rates
+constexpr std::chrono::seconds kSelfCheckEvery{1};
+
+uint64_t mixed(uint64_t value) {  // SplitMix64
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+uint64_t seed_or_entropy(uint64_t seed) {
+  if (seed != 0) return mixed(seed);
+  std::random_device entropy;
+  return (uint64_t{entropy()} << 32) | entropy();
+}
+
+// Work per second of busy time, recent steps weighing most.
+class RateMeter {
+ public:
+  void add(double step_s, double num_rows, double num_requests) {
+    const double kept = std::exp(-step_s / kRateMemoryS);
+    seconds_ = seconds_ * kept + step_s;
+    rows_ = rows_ * kept + num_rows;
+    requests_ = requests_ * kept + num_requests;
+  }
+  EngineRates rates() const {
+    if (seconds_ <= 0) return {};
+    return {.requests_per_s = requests_ / seconds_, .rows_per_s = rows_ / seconds_};
+  }
+
+ private:
+  double seconds_ = 0, rows_ = 0, requests_ = 0;
+};
+
+int64_t ticks(Clock::Time time) {
+  return time.time_since_epoch().count();
+}
+
+std::optional<Clock::Time> deadline(Clock::Time now, std::chrono::milliseconds limit,
+                                    std::optional<std::chrono::milliseconds> wanted) {
+  if (limit.count() <= 0 && !wanted) return std::nullopt;
+  auto span = wanted.value_or(limit);
+  if (limit.count() > 0) span = std::min(span, limit);
+  // Far enough to be never; keeps the sum of two times in range.
+  return now + std::clamp(span, std::chrono::milliseconds(0), std::chrono::milliseconds(int64_t{1} << 40));
+}
+
+}  // namespace
+
+struct Engine::State {
+  State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events);
+
+  std::optional<Refusal> check(const Request& request) const;
+  std::unique_ptr<LiveRequest> make_live(Request request);
+  bool pass();
+  bool handle_messages(Clock::Time now);
+  void end_what_is_over(Clock::Time now);
+  void run_step(StepPlan plan, Clock::Time now);
+  void publish_events();
+  void refresh_gauges();
+
+  const EngineConfig config;
+  std::unique_ptr<Executor> executor;
+  const Clock& clock;
+  EventListener& listener;
+  const uint64_t seed_root;
+  std::atomic<uint64_t> num_seeds{0};
+  Inbox inbox;
+  mutable std::mutex mutex;  // guards stats; held while a pass works on them, not during a step
+  EngineStats stats;
+  Scheduler scheduler;
+  RequestBook book;
+  RateMeter meter;
+  std::optional<Clock::Time> end_by;
+  std::optional<Clock::Time> last_self_check;
+  std::atomic<int64_t> pass_began{0};  // ticks of the clock; 0 = between passes
+  std::atomic<bool> finished{false};
+  std::thread thread;
+};
+
+Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events)
+    : config(std::move(given)),
+      executor(std::move(runner)),
+      clock(time),
+      listener(events),
+      seed_root(seed_or_entropy(config.seed)),
+      inbox(config),
+      stats(make_engine_stats(config.max_model_len_tokens)),
+      scheduler(config, mixed(seed_root)),
+      book(scheduler, inbox, stats) {
+  refresh_gauges();
+}
+
+// --- Arrivals, on the caller's thread. Reads only what never changes.
+
+std::optional<Refusal> Engine::State::check(const Request& request) const {
+  using Kind = Refusal::Kind;
+  const auto refuse = [](Kind kind, std::string message) { return Refusal{kind, std::move(message), 0, 0, {}}; };
+  if (request.prompt.empty()) return refuse(Kind::invalid, "a prompt has at least one token");
+  if (request.num_choices < 1 || request.num_choices > config.max_num_choices) {
+    return refuse(Kind::invalid,
+                  fmt::format("n is {} and must lie between 1 and {}", request.num_choices, config.max_num_choices));
+  }
+  if (request.max_tokens && *request.max_tokens < 0) {
+    return refuse(Kind::invalid, fmt::format("max_tokens is {} and must not be negative", *request.max_tokens));
+  }
+  if (request.prompt_logprobs < -1) return refuse(Kind::invalid, "prompt_logprobs must not be negative");
+  const int64_t num_tokens = static_cast<int64_t>(request.prompt.size());
+  if (num_tokens >= config.max_model_len_tokens) {
+    return Refusal{Kind::context_length_exceeded,
+                   fmt::format("the prompt has {} tokens and the context length is {}, of which one must be left",
+                               num_tokens, config.max_model_len_tokens),
+                   num_tokens,
+                   config.max_model_len_tokens,
+                   {}};
+  }
+  if (num_tokens > scheduler.kv().capacity_tokens()) {
+    return Refusal{Kind::kv_capacity_exceeded,
+                   fmt::format("the prompt has {} tokens and the KV cache holds at most {}", num_tokens,
+                               scheduler.kv().capacity_tokens()),
+                   num_tokens,
+                   scheduler.kv().capacity_tokens(),
+                   {}};
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<LiveRequest> Engine::State::make_live(Request request) {
+  auto live = std::make_unique<LiveRequest>();
+  live->arrival = clock.now();
+  live->deadline = deadline(live->arrival, config.request_timeout, request.timeout);
+  live->queue_deadline = deadline(live->arrival, config.queue_timeout, request.queue_timeout);
+  live->num_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  live->num_open_choices = request.num_choices;
+
+  auto first = std::make_unique<Sequence>();
+  first->request = live.get();
+  first->num_prompt_tokens = live->num_prompt_tokens;
+  const int64_t room = config.max_model_len_tokens - live->num_prompt_tokens;
+  first->max_output_tokens = std::min(room, request.max_tokens.value_or(room));
+  first->sampling = request.sampling;
+  if (!request.has_seed) first->sampling.seed = mixed(seed_root + num_seeds.fetch_add(1) * 0xD1342543DE82EF95u);
+  if (first->sampling.end_token_ids.empty()) first->sampling.end_token_ids = config.vocabulary_end_ids;
+  first->tokens = std::exchange(request.prompt, {});
+  live->request = std::move(request);
+  live->choices.push_back(std::move(first));
+  return live;
+}
+
+// --- One pass of the loop: schedule, execute, apply.
+
+bool Engine::State::pass() {
+  const Clock::Time now = clock.now();
+  pass_began = std::max<int64_t>(1, ticks(now));
+  StepPlan plan;
+  bool busy = false;
+  {
+    std::lock_guard lock(mutex);
+    busy = handle_messages(now);
+    end_what_is_over(now);
+    if (!book.empty()) {
+      busy = true;
+      plan = scheduler.schedule(now);
+      for (const LiveRequest* request : scheduler.newly_admitted()) inbox.dequeue(*request);
+      for (Sequence* sequence : scheduler.take_overfull()) book.end_overfull(*sequence, now);
+    }
+    inbox.publish(scheduler.num_open_slots(), meter.rates());
+  }
+  if (!plan.sequences.empty()) run_step(std::move(plan), now);
+  publish_events();
+  pass_began = 0;
+  return busy;
+}
+
+bool Engine::State::handle_messages(Clock::Time now) {
+  InboxMessages messages = inbox.drain();
+  const bool any = !messages.empty();
+  for (auto& request : messages.arrivals) book.open(std::move(request), now);
+  for (const ChoiceFinish& finish : messages.finishes) book.finish_choice(finish, now);
+  for (RequestId request : messages.cancels) book.cancel(request, now);
+  if (messages.end_by) {
+    end_by = end_by ? std::min(*end_by, *messages.end_by) : *messages.end_by;
+    book.end_queued(now);
+  }
+  return any;
+}
+
+void Engine::State::end_what_is_over(Clock::Time now) {
+  book.expire(now);
+  if (end_by && now >= *end_by) book.end_all(now);
+}
+
+void Engine::State::run_step(StepPlan plan, Clock::Time now) {
+  StepResult result = executor->execute(plan);
+  const Clock::Time end = clock.now();
+  std::lock_guard lock(mutex);
+  const uint64_t finished_before = book.num_finished_requests();
+  book.apply(plan, std::move(result), end);
+  meter.add(std::chrono::duration<double>(end - now).count(), plan.num_rows(),
+            static_cast<double>(book.num_finished_requests() - finished_before));
+  ++stats.num_steps;
+  stats.iteration_tokens.observe(plan.num_rows());
+}
+
+// The gauges first, so that who has seen a request's last event sees its blocks gone.
+void Engine::State::publish_events() {
+  std::vector<RequestEvent> events;
+  {
+    std::lock_guard lock(mutex);
+    refresh_gauges();
+    events = book.take_events();
+    const Clock::Time now = clock.now();
+    if (book.empty() && !events.empty() && (!last_self_check || now - *last_self_check >= kSelfCheckEvery)) {
+      last_self_check = now;
+      scheduler.check_integrity();
+    }
+  }
+  if (!events.empty()) listener.publish(std::move(events));
+  if (end_by && book.empty()) finished = true;
+}
+
+void Engine::State::refresh_gauges() {
+  const BlockPool& pool = scheduler.kv().pool();
+  size_t block_bytes = 0;
+  for (const BlockGroup& group : config.groups) block_bytes += group.sealed_bytes;
+  block_bytes = std::max<size_t>(1, block_bytes);
+  stats.num_requests_running = scheduler.num_running();
+  stats.num_requests_waiting = scheduler.num_waiting();
+  stats.kv_budget_bytes = pool.budget_bytes();
+  // A full reservation counts as held: nobody else can have it.
+  const size_t reserved = config.kv_reserve == KvReserve::full ? scheduler.promised_bytes() : 0;
+  stats.kv_held_bytes = pool.held_bytes() + reserved;
+  stats.kv_cached_bytes = pool.cached_bytes();
+  stats.num_blocks_total = static_cast<int64_t>(pool.budget_bytes() / block_bytes);
+  stats.num_blocks_held = static_cast<int64_t>((stats.kv_held_bytes + block_bytes - 1) / block_bytes);
+  stats.num_blocks_cached = static_cast<int64_t>(stats.kv_cached_bytes / block_bytes);
+  const SchedulerCounters& counters = scheduler.counters();
+  stats.num_preemptions = counters.num_preemptions;
+  stats.prompt_tokens = counters.prompt_tokens;
+  stats.prompt_tokens_cached = counters.prompt_tokens_cached;
+  stats.prompt_tokens_recomputed = counters.tokens_recomputed;
+  stats.prefix_cache_queries = counters.prefix_cache_queries;
+  stats.prefix_cache_hits = counters.prefix_cache_hits;
+}
+
+// --- The public face.
+
+Engine::Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener)
+    : state_(std::make_unique<State>(std::move(config), std::move(executor), clock, listener)) {}
+
+Engine::~Engine() {
+  shutdown(std::chrono::milliseconds(0));
+  if (state_->thread.joinable()) {
+    state_->inbox.stop();
+    state_->thread.join();
+  }
+  while (!finished()) step_once();
+}
+
+void Engine::start() {
+  TM_CHECK(!state_->thread.joinable(), "an engine is started once");
+  state_->thread = std::thread([state = state_.get()] {
+    while (!state->inbox.stopped()) {
+      if (!state->pass()) state->inbox.wait();
+    }
+  });
+}
+
+bool Engine::step_once() {
+  return state_->pass();
+}
+
+std::variant<RequestId, Refusal> Engine::submit(Request request) {
+  if (std::optional<Refusal> refusal = state_->check(request)) {
+    state_->inbox.count_refusal(refusal->kind);
+    return *std::move(refusal);
+  }
+  return state_->inbox.submit(state_->make_live(std::move(request)));
+}
+
+void Engine::cancel(RequestId request) {
+  state_->inbox.cancel(request);
+}
+
+void Engine::finish_choice(RequestId request, int32_t choice, int32_t num_tokens) {
+  state_->inbox.finish({request, choice, num_tokens});
+}
+
+void Engine::shutdown(std::chrono::milliseconds limit) {
+  state_->inbox.shutdown(state_->clock.now() +
+                         std::clamp(limit, std::chrono::milliseconds(0), std::chrono::milliseconds(int64_t{1} << 40)));
+}
+
+bool Engine::finished() const {
+  return state_->finished;
+}
+
+EngineStats Engine::stats() const {
+  EngineStats copy;
+  {
+    std::lock_guard lock(state_->mutex);
+    copy = state_->stats;
+  }
+  copy.num_queued_tokens = state_->inbox.num_queued_tokens();
+  copy.refused = state_->inbox.refused();
+  return copy;
+}
+
+bool Engine::stuck() const {
+  const int64_t began = state_->pass_began;
+  if (began == 0) return false;
+  const Clock::Time since{Clock::Time::duration(began)};
+  return state_->clock.now() - since > state_->config.watchdog;
+}
+
+int64_t Engine::kv_capacity_tokens() const {
+  return state_->scheduler.kv().capacity_tokens();
+}
+
+void Engine::check_integrity() const {
+  std::lock_guard lock(state_->mutex);
+  state_->scheduler.check_integrity();
+}
+
+}  // namespace tidemill

@@ -1,0 +1,313 @@
+#include "engine/kv_allocator.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "base/check.h"
+
+namespace tidemill {
+namespace {
+
+std::vector<size_t> class_bytes_of(const std::vector<BlockGroup>& groups) {
+  std::vector<size_t> bytes(2 * groups.size(), 0);
+  for (int32_t group = 0; group < static_cast<int32_t>(groups.size()); ++group) {
+    bytes[tail_class(group)] = groups[group].tail_bytes;
+    bytes[sealed_class(groups[group], group)] = groups[group].sealed_bytes;
+  }
+  return bytes;
+}
+
+std::vector<int32_t> windows_of(const std::vector<BlockGroup>& groups) {
+  std::vector<int32_t> windows;
+  for (const BlockGroup& group : groups) windows.push_back(group.window_tokens);
+  return windows;
+}
+
+int64_t ceil_div(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+}  // namespace
+
+KvAllocator::KvAllocator(const EngineConfig& config, uint64_t hash_seed)
+    : groups_(config.groups),
+      block_size_(config.block_size_tokens),
+      longest_chunk_(config.max_num_batched_tokens),
+      recompute_(!config.kv_cache),
+      reserve_full_(config.kv_reserve == KvReserve::full),
+      prefix_caching_(config.prefix_caching),
+      tenant_isolation_(config.tenant_isolation),
+      format_key_(config.kv_format_key),
+      hash_seed_(hash_seed),
+      pool_(config.kv_budget_bytes, class_bytes_of(config.groups)),
+      prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)) {
+  TM_CHECK(block_size_ > 0 && longest_chunk_ > 0, "block size and token budget are positive");
+  for (const BlockGroup& group : groups_) {
+    TM_CHECK(group.sealed_bytes > 0 && group.tail_bytes > 0, "blocks of a layer group have bytes");
+    TM_CHECK(!group.same_format || group.sealed_bytes == group.tail_bytes, "blocks of one format have one size");
+  }
+  int64_t low = 0, high = config.max_model_len_tokens;
+  while (low < high) {
+    const int64_t middle = low + (high - low + 1) / 2;
+    (bytes_for_tokens(middle) <= pool_.budget_bytes() ? low : high) =
+        bytes_for_tokens(middle) <= pool_.budget_bytes() ? middle : middle - 1;
+  }
+  capacity_tokens_ = low;
+}
+
+int64_t KvAllocator::most_blocks(int32_t group, int64_t num_tokens) const {
+  const int64_t blocks = ceil_div(num_tokens, block_size_);
+  const int64_t window = groups_[group].window_tokens;
+  if (window == 0 || recompute_ || reserve_full_) return blocks;
+  // A chunk reads window - 1 positions before its first row; both ends may lie inside a block.
+  return std::min(blocks, ceil_div(window - 1 + longest_chunk_, block_size_) + 1);
+}
+
+size_t KvAllocator::bytes_for_tokens(int64_t num_tokens) const {
+  size_t bytes = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    bytes += most_blocks(group, num_tokens) * groups_[group].sealed_bytes;
+    if (!groups_[group].same_format) bytes += groups_[group].tail_bytes;
+  }
+  return bytes;
+}
+
+size_t KvAllocator::held_bytes(const Sequence& sequence) const {
+  size_t bytes = 0;
+  for (const BlockTable& table : sequence.tables) {
+    for (BlockPlace place : table.places()) bytes += pool_.class_bytes(place.size_class);
+  }
+  return bytes;
+}
+
+int32_t KvAllocator::num_unshared_blocks(const Sequence& sequence) const {
+  int32_t num = 0;
+  for (const BlockTable& table : sequence.tables) {
+    for (BlockPlace place : table.places()) num += pool_.num_references(place) == 1;
+  }
+  return num;
+}
+
+BlockHash KvAllocator::root_of(const LiveRequest& request) const {
+  const std::string id = prefix_caching_ ? "" : std::to_string(request.id);
+  const RootPart parts[] = {{HashPart::salt, request.request.cache_salt},
+                            {HashPart::tenant, tenant_isolation_ ? std::string_view(request.request.tenant) : ""},
+                            {HashPart::format, format_key_},
+                            {HashPart::request, id}};
+  return root_hash(hash_seed_, parts);
+}
+
+void KvAllocator::extend_hashes(Sequence& sequence, int32_t num_blocks) const {
+  while (static_cast<int32_t>(sequence.hashes.size()) < num_blocks) {
+    const size_t block = sequence.hashes.size();
+    const BlockHash& parent = block == 0 ? sequence.request->root : sequence.hashes.back();
+    const std::span<const TokenId> tokens(sequence.tokens.data() + block * block_size_, block_size_);
+    sequence.hashes.push_back(block_hash(hash_seed_, parent, tokens));
+  }
+}
+
+int32_t KvAllocator::match_prefix(Sequence& sequence) const {
+  if (recompute_) return 0;
+  int32_t limit = (sequence.num_tokens() - 1) / block_size_;
+  const LiveRequest& request = *sequence.request;
+  if (request.wants_prompt_logprobs() && sequence.choice == 0) {
+    // Rows whose log-probabilities are still wanted have to be computed.
+    const int32_t num_scored = static_cast<int32_t>(request.prompt_logprobs.size());
+    if (num_scored < sequence.num_prompt_tokens - 1) limit = std::min(limit, num_scored / block_size_);
+  }
+  extend_hashes(sequence, limit);
+  return prefix_cache_.match(std::span(sequence.hashes).first(limit), sequence.tokens);
+}
+
+size_t KvAllocator::shared_bytes(const Sequence& sequence, int32_t num_blocks) const {
+  size_t bytes = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    for (int32_t block = prefix_cache_.first_needed(group, num_blocks); block < num_blocks; ++block) {
+      const std::span<const TokenId> tokens(sequence.tokens.data() + size_t(block) * block_size_, block_size_);
+      const auto place = prefix_cache_.find(sequence.hashes[block], tokens, group);
+      if (place && pool_.num_references(*place) > 0) bytes += pool_.class_bytes(place->size_class);
+    }
+  }
+  return bytes;
+}
+
+void KvAllocator::adopt_prefix(Sequence& sequence, int32_t num_blocks) {
+  TM_CHECK(sequence.tables.empty() && sequence.num_computed == 0, "a hit goes to a sequence without blocks");
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockTable table(pool_, prefix_cache_.first_needed(group, num_blocks));
+    for (int32_t block = table.first_block(); block < num_blocks; ++block) {
+      const std::span<const TokenId> tokens(sequence.tokens.data() + size_t(block) * block_size_, block_size_);
+      const auto place = prefix_cache_.find(sequence.hashes[block], tokens, group);
+      TM_CHECK(place.has_value(), "a matched block is there");
+      pool_.share(*place);
+      table.append(*place);
+    }
+    sequence.tables.push_back(std::move(table));
+  }
+  sequence.told_first.assign(num_groups(), 0);
+  sequence.told_end.assign(num_groups(), 0);
+  sequence.num_computed = num_blocks * block_size_;
+  sequence.num_entered_blocks = num_blocks;
+}
+
+void KvAllocator::trim_windows(Sequence& sequence) {
+  if (recompute_) return;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].window_tokens == 0) continue;
+    const int32_t first_read = std::max(0, sequence.num_computed - groups_[group].window_tokens + 1);
+    BlockTable& table = sequence.tables[group];
+    table.drop_leading(std::min(first_read / block_size_, table.end_block()));
+  }
+}
+
+// Blocks in tail precision whose rows are complete before this step (or, where all is computed again, in this step).
+int32_t KvAllocator::num_tails_to_seal(const Sequence& sequence, int32_t group, int32_t end_position) const {
+  if (groups_[group].same_format) return 0;
+  const BlockTable& table = sequence.tables[group];
+  const int32_t end = std::min((recompute_ ? end_position : sequence.num_computed) / block_size_, table.end_block());
+  int32_t num = 0;
+  for (int32_t block = end - 1; block >= table.first_block() && table.place(block).size_class == tail_class(group);
+       --block) {
+    ++num;
+  }
+  return num;
+}
+
+uint8_t KvAllocator::class_of_new_block(const Sequence& sequence, int32_t group, int32_t block,
+                                        int32_t end_position) const {
+  const int64_t first = int64_t{block} * block_size_;
+  const bool filled_at_once = first >= sequence.num_computed && first + block_size_ <= end_position;
+  return filled_at_once ? sealed_class(groups_[group], group) : tail_class(group);
+}
+
+size_t KvAllocator::bytes_to_reserve(const Sequence& sequence, int32_t end_position) const {
+  size_t bytes = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    bytes += num_tails_to_seal(sequence, group, end_position) * groups_[group].sealed_bytes;
+    const int64_t end_block = ceil_div(end_position, block_size_);
+    for (int64_t block = sequence.tables[group].end_block(); block < end_block; ++block) {
+      bytes += pool_.class_bytes(class_of_new_block(sequence, group, static_cast<int32_t>(block), end_position));
+    }
+  }
+  return bytes;
+}
+
+std::optional<BlockPlace> KvAllocator::allocate(uint8_t size_class, std::vector<BlockMove>& moves) {
+  dropped_.clear();
+  const std::optional<BlockPlace> place = pool_.allocate(size_class, dropped_);
+  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, gone.size_class / 2, gone, gone});
+  return place;
+}
+
+bool KvAllocator::seal_full_tails(Sequence& sequence, int32_t group, int32_t end_position,
+                                  std::vector<BlockMove>& moves) {
+  BlockTable& table = sequence.tables[group];
+  const int32_t end = std::min((recompute_ ? end_position : sequence.num_computed) / block_size_, table.end_block());
+  for (int32_t block = end - num_tails_to_seal(sequence, group, end_position); block < end; ++block) {
+    const auto sealed = allocate(sealed_class(groups_[group], group), moves);
+    if (!sealed) return false;
+    if (!recompute_) moves.push_back({MoveKind::seal, group, table.place(block), *sealed});
+    table.replace(block, *sealed);
+  }
+  return true;
+}
+
+bool KvAllocator::reserve(Sequence& sequence, int32_t end_position, std::vector<BlockMove>& moves) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (!seal_full_tails(sequence, group, end_position, moves)) return false;
+    BlockTable& table = sequence.tables[group];
+    while (int64_t{table.end_block()} * block_size_ < end_position) {
+      const auto place = allocate(class_of_new_block(sequence, group, table.end_block(), end_position), moves);
+      if (!place) return false;
+      table.append(*place);
+    }
+  }
+  return true;
+}
+
+size_t KvAllocator::bytes_to_fork(const Sequence& parent) const {
+  size_t bytes = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    bytes += num_tails_to_seal(parent, group, parent.num_computed) * groups_[group].sealed_bytes;
+    if (parent.num_computed % block_size_ != 0) bytes += groups_[group].tail_bytes;
+  }
+  return bytes;
+}
+
+bool KvAllocator::fork(Sequence& parent, Sequence& child, std::vector<BlockMove>& moves) {
+  TM_CHECK(child.tables.empty() && child.num_computed == 0, "a fork goes to a sequence without blocks");
+  const int32_t num_full = parent.num_computed / block_size_;
+  std::vector<BlockTable> tables;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (!seal_full_tails(parent, group, parent.num_computed, moves)) return false;
+    tables.push_back(parent.tables[group].share(num_full));
+    if (parent.num_computed % block_size_ == 0) continue;
+    const auto copy = allocate(tail_class(group), moves);
+    if (!copy) return false;
+    moves.push_back({MoveKind::copy, group, parent.tables[group].place(num_full), *copy});
+    tables.back().append(*copy);
+  }
+  child.tables = std::move(tables);
+  child.told_first.assign(num_groups(), 0);
+  child.told_end.assign(num_groups(), 0);
+  child.num_computed = parent.num_computed;
+  child.num_ever_computed = std::max(child.num_ever_computed, child.num_computed);
+  child.num_entered_blocks = num_full;
+  return true;
+}
+
+bool KvAllocator::is_sealed_place(int32_t group, BlockPlace place) const {
+  return place.size_class == sealed_class(groups_[group], group);
+}
+
+void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
+  if (recompute_) return;
+  const int32_t num_full = sequence.num_computed / block_size_;
+  for (; sequence.num_entered_blocks < num_full; ++sequence.num_entered_blocks) {
+    const int32_t block = sequence.num_entered_blocks;
+    extend_hashes(sequence, block + 1);
+    const std::span<const TokenId> tokens(sequence.tokens.data() + size_t(block) * block_size_, block_size_);
+    const auto in_table = [&](const BlockTable& table) { return block >= table.first_block(); };
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const BlockTable& table = sequence.tables[group];
+      if (in_table(table) && !is_sealed_place(group, table.place(block))) return;  // sealed by a later plan
+    }
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const BlockTable& table = sequence.tables[group];
+      if (in_table(table)) prefix_cache_.insert(sequence.hashes[block], tokens, group, table.place(block));
+    }
+  }
+}
+
+void KvAllocator::release(Sequence& sequence, bool keep) {
+  for (BlockTable& table : sequence.tables) {
+    if (!keep) {
+      for (BlockPlace place : table.places()) {
+        if (pool_.num_references(place) == 1) prefix_cache_.forget(place);
+      }
+    }
+    table.clear();
+  }
+  sequence.tables.clear();
+  sequence.num_computed = 0;
+  sequence.num_entered_blocks = 0;
+}
+
+void KvAllocator::check_integrity(std::span<const Sequence* const> holders) const {
+  pool_.check_integrity();
+  prefix_cache_.check_integrity();
+  std::unordered_map<uint64_t, int32_t> references;
+  for (const Sequence* holder : holders) {
+    for (const BlockTable& table : holder->tables) {
+      for (BlockPlace place : table.places()) ++references[(uint64_t{place.size_class} << 32) | place.slot];
+    }
+  }
+  for (const auto& [id, num] : references) {
+    const BlockPlace place{static_cast<uint32_t>(id), static_cast<uint8_t>(id >> 32)};
+    TM_CHECK(pool_.num_references(place) == num, "references of a block are the tables that name it");
+  }
+  TM_CHECK(pool_.num_held_blocks() == static_cast<int64_t>(references.size()), "only tables hold blocks");
+}
+
+}  // namespace tidemill

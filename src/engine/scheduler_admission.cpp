@@ -1,0 +1,142 @@
+// The part of the scheduler that lets sequences in: who may be next, whether its blocks fit, and the choices of a
+// request that part from its computed prompt.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/scheduler.h"
+
+namespace tidemill {
+namespace {
+
+constexpr int32_t kMostCandidates = 16;  // waiting sequences that a step looks at
+
+}  // namespace
+
+int32_t Scheduler::num_open_slots() const {
+  if (blocked_on_kv_ || (config_.batching == BatchingMode::fixed && !running_.empty())) return 0;
+  return std::max(0, max_running_ - num_running());
+}
+
+bool Scheduler::tenant_may_run(const LiveRequest& request) const {
+  return config_.max_running_per_tenant == 0 || request.num_running_choices > 0 ||
+         tenants_.num_running(request.request.tenant) < config_.max_running_per_tenant;
+}
+
+// The first of the queue in order of service, of those that may run now.
+std::vector<Sequence*> Scheduler::next_waiting(int32_t most) const {
+  std::vector<Sequence*> next;
+  for (Sequence* sequence : waiting_) {
+    if (config_.batching == BatchingMode::fixed && !sequence->request->in_batch) continue;
+    if (tenant_may_run(*sequence->request)) next.push_back(sequence);
+  }
+  const auto middle = next.begin() + std::min<ptrdiff_t>(most, std::ssize(next));
+  std::partial_sort(next.begin(), middle, next.end(), [this](auto* a, auto* b) { return before(a, b); });
+  next.erase(middle, next.end());
+  return next;
+}
+
+// Appends waiting sequences as long as the blocks of all of them would fit, so that none overtakes another by being
+// small where blocks are scarce.
+void Scheduler::gather_waiting(std::vector<Candidate>& candidates) {
+  const int32_t num_slots = std::min<int32_t>(max_running_ - num_running(), std::ssize(free_slots_));
+  if (num_slots <= 0 || waiting_.empty()) return;
+  const size_t available = kv_.pool().available_bytes();
+  size_t claimed = outstanding_bytes(nullptr);
+  bool is_first = true;
+  for (Sequence* sequence : next_waiting(std::min(num_slots, kMostCandidates))) {
+    const int32_t num_hit = kv_.match_prefix(*sequence);
+    claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
+    const bool alone = running_.empty() && is_first;
+    if (claimed + (alone ? 0 : headroom_bytes()) > available) {
+      blocked_on_kv_ = is_first;
+      if (alone) overfull_.push_back(sequence);
+      return;
+    }
+    candidates.push_back({sequence, sequence->num_tokens() - num_hit * config_.block_size_tokens, 0});
+    is_first = false;
+  }
+}
+
+// One block for each running sequence, so that who comes in does not put another out at once.
+size_t Scheduler::headroom_bytes() const {
+  size_t block_bytes = 0;
+  for (const BlockGroup& group : config_.groups) block_bytes += group.sealed_bytes;
+  return std::min(num_running() * block_bytes, kv_.pool().budget_bytes() / 8);
+}
+
+size_t Scheduler::admission_bytes(const Sequence& sequence) const {
+  const bool full = config_.kv_reserve == KvReserve::full;
+  return kv_.bytes_for_tokens(full ? kv_.capacity_tokens() : sequence.num_tokens());
+}
+
+bool Scheduler::admit(Sequence& sequence) {
+  if (num_running() >= max_running_ || free_slots_.empty() || !tenant_may_run(*sequence.request)) return false;
+  const int32_t num_hit = kv_.match_prefix(sequence);
+  const size_t needed = admission_bytes(sequence) - kv_.shared_bytes(sequence, num_hit);
+  if (needed + outstanding_bytes(nullptr) > kv_.pool().available_bytes()) return false;
+  LiveRequest& request = *sequence.request;
+  kv_.adopt_prefix(sequence, num_hit);
+  start_running(sequence);
+  sequence.num_ever_computed = std::max(sequence.num_ever_computed, sequence.num_computed);
+  if (request.queued) {
+    request.queued = false;
+    request.num_cached_tokens = sequence.num_computed;
+    newly_admitted_.push_back(&request);
+    counters_.prompt_tokens += request.num_prompt_tokens;
+    counters_.prompt_tokens_cached += sequence.num_computed;
+    if (config_.prefix_caching && config_.kv_cache) {
+      counters_.prefix_cache_queries += request.num_prompt_tokens;
+      counters_.prefix_cache_hits += sequence.num_computed;
+    }
+  }
+  return true;
+}
+
+// The other choices of a request, now that all of its prompt but the last token is computed. A choice that finds a slot
+// and the bytes shares the blocks; another waits in front of the queue and finds them in the prefix cache later.
+void Scheduler::fork_choices(Sequence& parent) {
+  LiveRequest& request = *parent.request;
+  while (request.choices_unborn()) {
+    auto child = std::make_unique<Sequence>();
+    child->request = &request;
+    child->choice = static_cast<int32_t>(request.choices.size());
+    child->tokens = parent.tokens;
+    child->hashes = parent.hashes;
+    child->sampling = parent.sampling;
+    child->sampling.seed = parent.sampling.seed + static_cast<uint64_t>(child->choice);
+    child->num_prompt_tokens = parent.num_prompt_tokens;
+    child->max_output_tokens = parent.max_output_tokens;
+    child->admitted_before = true;
+    Sequence& born = *child;
+    request.choices.push_back(std::move(child));
+    waiting_.push_back(&born);
+
+    if (!config_.kv_cache || num_running() >= max_running_ || free_slots_.empty()) continue;
+    const size_t shared = kv_.held_bytes(parent);
+    const size_t promise = admission_bytes(born);
+    const size_t needed =
+        std::max(kv_.bytes_to_fork(parent), promise > shared ? promise - shared : 0) + headroom_bytes();
+    if (needed + outstanding_bytes(nullptr) > kv_.pool().available_bytes()) continue;
+    TM_CHECK(kv_.fork(parent, born, moves_), "bytes that are available can be reserved");
+    start_running(born);
+  }
+}
+
+// BatchingMode::fixed: the next batch, once nothing is left of the last.
+void Scheduler::form_batch() {
+  const auto in_batch = [](const Sequence* sequence) { return sequence->request->in_batch; };
+  if (!running_.empty() || std::ranges::any_of(waiting_, in_batch)) return;
+  std::vector<Sequence*> order = waiting_;
+  std::ranges::stable_sort(order, [this](const auto* a, const auto* b) { return before(a, b); });
+  size_t claimed = 0;
+  int32_t num_sequences = 0;
+  for (Sequence* sequence : order) {
+    claimed += admission_bytes(*sequence);
+    const bool fits = claimed <= kv_.pool().budget_bytes() && num_sequences < max_running_;
+    if (!fits && num_sequences > 0) break;
+    sequence->request->in_batch = true;
+    num_sequences += sequence->request->request.num_choices;
+  }
+}
+
+}  // namespace tidemill

@@ -1,0 +1,48 @@
+#include "engine/scheduling_policy.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tidemill {
+namespace {
+
+// One class for all: by arrival.
+class FirstCome final : public SchedulingPolicy {
+ public:
+  int64_t rank(const Standing&, Clock::Time) const override { return 0; }
+};
+
+// Classes by the request's priority; each span of waiting raises a request by one, so that nobody starves.
+class Priority final : public SchedulingPolicy {
+ public:
+  explicit Priority(std::chrono::milliseconds aging) : aging_(aging) {}
+  int64_t rank(const Standing& standing, Clock::Time now) const override {
+    const int64_t age = aging_.count() > 0 ? (now - standing.arrival) / aging_ : 0;
+    return int64_t{standing.priority} - std::max<int64_t>(0, age);
+  }
+
+ private:
+  std::chrono::milliseconds aging_;
+};
+
+}  // namespace
+
+double SchedulingPolicy::victim_value(const VictimStanding& victim) const {
+  return static_cast<double>(victim.num_freed_blocks) * static_cast<double>(victim.num_remaining_tokens) /
+         std::max(1, victim.num_computed_tokens);
+}
+
+std::unique_ptr<SchedulingPolicy> make_policy(const EngineConfig& config) {
+  if (config.policy == PolicyKind::priority) return std::make_unique<Priority>(config.priority_aging);
+  return std::make_unique<FirstCome>();
+}
+
+bool served_before(const SchedulingPolicy& policy, const Standing& a, const Standing& b, Clock::Time now) {
+  const auto key = [&](const Standing& s) {
+    return std::make_tuple(policy.rank(s, now), !s.admitted_before, s.admitted_before ? 0.0 : s.tenant_service, s.order,
+                           s.choice);
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace tidemill

@@ -1,0 +1,48 @@
+// In which order sequences are served, and who makes room when blocks run out.
+//
+// A policy sees plain numbers and keeps no state, so it can be tested as a table. The scheduler adds what every policy
+// obeys: the first in the order is never preempted, nor one that drew no token since its last preemption.
+// How to add one: docs/adding-a-policy.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "engine/engine_config.h"
+
+namespace tidemill {
+
+// What a policy may know of a sequence.
+struct Standing {
+  int32_t priority = 0;  // the request's; lower runs earlier
+  Clock::Time arrival{};
+  uint64_t order = 0;  // of arrival, unique per request
+  int32_t choice = 0;
+  bool admitted_before = false;  // preempted, or a later choice of a running request
+  double tenant_service = 0;     // what its tenant consumed lately, in tokens
+};
+
+// What preempting a sequence would gain and cost.
+struct VictimStanding {
+  int32_t num_freed_blocks = 0;      // held by it alone
+  int64_t num_remaining_tokens = 0;  // upper bound of what it will still draw
+  int32_t num_computed_tokens = 0;   // to be computed again
+};
+
+class SchedulingPolicy {
+ public:
+  virtual ~SchedulingPolicy() = default;
+  // Classes of sequences: a lower one is served first and preempted last.
+  virtual int64_t rank(const Standing& standing, Clock::Time now) const = 0;
+  // Inside the last class the highest value goes: kv-cache won, times the time it would stay taken, over the work lost.
+  virtual double victim_value(const VictimStanding& victim) const;
+};
+
+std::unique_ptr<SchedulingPolicy> make_policy(const EngineConfig& config);
+
+// The order of service: by rank; then who was admitted before; then whose tenant consumed least; then by arrival.
+bool served_before(const SchedulingPolicy& policy, const Standing& a, const Standing& b, Clock::Time now);
+
+}  // namespace tidemill

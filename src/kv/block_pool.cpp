@@ -1,0 +1,199 @@
+#include "kv/block_pool.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace tidemill {
+namespace {
+
+uint64_t packed(BlockPlace place) {
+  return (uint64_t{place.size_class} << 32) | place.slot;
+}
+BlockPlace unpacked(uint64_t value) {
+  return {static_cast<uint32_t>(value), static_cast<uint8_t>(value >> 32)};
+}
+
+}  // namespace
+
+BlockPool::BlockPool(size_t budget_bytes, std::vector<size_t> class_bytes) : budget_bytes_(budget_bytes) {
+  TM_CHECK(class_bytes.size() <= 256, "size classes are numbered in 8 bits");
+  for (size_t bytes : class_bytes) {
+    SizeClass size_class;
+    size_class.slot_bytes = bytes;
+    size_class.max_slots = bytes == 0 ? 0 : budget_bytes / bytes;
+    classes_.push_back(std::move(size_class));
+  }
+}
+
+BlockPool::Slot& BlockPool::slot(BlockPlace place) {
+  return const_cast<Slot&>(std::as_const(*this).slot(place));
+}
+
+const BlockPool::Slot& BlockPool::slot(BlockPlace place) const {
+  TM_CHECK(place.size_class < classes_.size() && place.slot < classes_[place.size_class].slots.size(),
+           "a block lies in the pool");
+  return classes_[place.size_class].slots[place.slot];
+}
+
+std::optional<BlockPlace> BlockPool::allocate(uint8_t size_class, std::vector<BlockPlace>& dropped) {
+  TM_CHECK(size_class < classes_.size() && classes_[size_class].slot_bytes > 0, "a used size class");
+  SizeClass& wanted = classes_[size_class];
+  if (wanted.slot_bytes > available_bytes()) return std::nullopt;
+  while (wanted.idle.empty() && !back_new_slot(wanted)) {
+    if (!trim_idle(size_class, dropped)) TM_CHECK(evict_oldest(), "bytes that are not held can be had");
+  }
+  const uint32_t index = wanted.idle.back();
+  wanted.idle.pop_back();
+  Slot& taken = wanted.slots[index];
+  TM_CHECK(taken.state == State::idle && taken.num_references == 0, "an idle slot has no references");
+  taken.state = State::held;
+  taken.kept = false;
+  taken.num_references = 1;
+  idle_bytes_ -= wanted.slot_bytes;
+  held_bytes_ += wanted.slot_bytes;
+  ++num_held_;
+  return BlockPlace{index, size_class};
+}
+
+// Pays for one more slot of the class from bytes that nothing occupies.
+bool BlockPool::back_new_slot(SizeClass& size_class) {
+  if (held_bytes_ + cached_bytes_ + idle_bytes_ + size_class.slot_bytes > budget_bytes_) return false;
+  uint32_t index;
+  if (!size_class.unbacked.empty()) {
+    index = size_class.unbacked.back();
+    size_class.unbacked.pop_back();
+  } else {
+    TM_CHECK(size_class.slots.size() < size_class.max_slots, "slots of a class stay within the budget");
+    index = static_cast<uint32_t>(size_class.slots.size());
+    size_class.slots.emplace_back();
+  }
+  size_class.slots[index].state = State::idle;
+  size_class.idle.push_back(index);
+  idle_bytes_ += size_class.slot_bytes;
+  return true;
+}
+
+bool BlockPool::trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped) {
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    SizeClass& other = classes_[c];
+    if (c == except_class || other.idle.empty()) continue;
+    const uint32_t index = other.idle.back();
+    other.idle.pop_back();
+    other.slots[index].state = State::unbacked;
+    other.unbacked.push_back(index);
+    idle_bytes_ -= other.slot_bytes;
+    dropped.push_back({index, static_cast<uint8_t>(c)});
+    return true;
+  }
+  return false;
+}
+
+bool BlockPool::evict_oldest() {
+  if (oldest_ == kNone) return false;
+  const BlockPlace place = unpacked(oldest_);
+  if (on_eviction_) on_eviction_(place);
+  mark_kept(place, false);
+  return true;
+}
+
+void BlockPool::share(BlockPlace place) {
+  Slot& shared = slot(place);
+  if (shared.state == State::cached) {
+    unlink(place);
+    const size_t bytes = classes_[place.size_class].slot_bytes;
+    shared.state = State::held;
+    cached_bytes_ -= bytes;
+    held_bytes_ += bytes;
+    --num_cached_;
+    ++num_held_;
+  }
+  TM_CHECK(shared.state == State::held, "only held and cached blocks can be shared");
+  ++shared.num_references;
+}
+
+void BlockPool::release(BlockPlace place) {
+  Slot& released = slot(place);
+  TM_CHECK(released.state == State::held && released.num_references > 0, "a released block was held");
+  if (--released.num_references > 0) return;
+  const size_t bytes = classes_[place.size_class].slot_bytes;
+  held_bytes_ -= bytes;
+  --num_held_;
+  if (released.kept) {
+    released.state = State::cached;
+    cached_bytes_ += bytes;
+    ++num_cached_;
+    link_newest(place);
+  } else {
+    released.state = State::idle;
+    idle_bytes_ += bytes;
+    classes_[place.size_class].idle.push_back(place.slot);
+  }
+}
+
+void BlockPool::mark_kept(BlockPlace place, bool kept) {
+  Slot& marked = slot(place);
+  TM_CHECK(marked.state == State::held || (marked.state == State::cached && !kept), "a kept block is held or cached");
+  marked.kept = kept;
+  if (marked.state != State::cached) return;
+  unlink(place);
+  const size_t bytes = classes_[place.size_class].slot_bytes;
+  marked.state = State::idle;
+  cached_bytes_ -= bytes;
+  idle_bytes_ += bytes;
+  --num_cached_;
+  classes_[place.size_class].idle.push_back(place.slot);
+}
+
+void BlockPool::link_newest(BlockPlace place) {
+  const uint64_t id = packed(place);
+  Slot& linked = slot(place);
+  linked.older = newest_;
+  linked.newer = kNone;
+  if (newest_ != kNone) slot(unpacked(newest_)).newer = id;
+  newest_ = id;
+  if (oldest_ == kNone) oldest_ = id;
+}
+
+void BlockPool::unlink(BlockPlace place) {
+  Slot& gone = slot(place);
+  (gone.older == kNone ? oldest_ : slot(unpacked(gone.older)).newer) = gone.newer;
+  (gone.newer == kNone ? newest_ : slot(unpacked(gone.newer)).older) = gone.older;
+  gone.older = gone.newer = kNone;
+}
+
+void BlockPool::check_integrity() const {
+  size_t held_bytes = 0, cached_bytes = 0, idle_bytes = 0;
+  int64_t num_held = 0, num_cached = 0;
+  for (const SizeClass& size_class : classes_) {
+    size_t num_idle = 0, num_unbacked = 0;
+    for (const Slot& each : size_class.slots) {
+      TM_CHECK((each.num_references > 0) == (each.state == State::held), "exactly the held blocks have references");
+      TM_CHECK(each.state != State::cached || each.kept, "a cached block is kept");
+      num_held += each.state == State::held;
+      num_cached += each.state == State::cached;
+      num_idle += each.state == State::idle;
+      num_unbacked += each.state == State::unbacked;
+      held_bytes += each.state == State::held ? size_class.slot_bytes : 0;
+      cached_bytes += each.state == State::cached ? size_class.slot_bytes : 0;
+    }
+    TM_CHECK(num_idle == size_class.idle.size(), "every idle slot is listed once");
+    TM_CHECK(num_unbacked == size_class.unbacked.size(), "every dropped slot is listed once");
+    idle_bytes += num_idle * size_class.slot_bytes;
+  }
+  TM_CHECK(held_bytes == held_bytes_ && cached_bytes == cached_bytes_ && idle_bytes == idle_bytes_,
+           "byte counts of the pool");
+  TM_CHECK(num_held == num_held_ && num_cached == num_cached_, "block counts of the pool");
+  TM_CHECK(held_bytes + cached_bytes + idle_bytes <= budget_bytes_, "the pool stays within its budget");
+  int64_t num_linked = 0;
+  uint64_t previous = kNone;
+  for (uint64_t id = oldest_; id != kNone; id = slot(unpacked(id)).newer) {
+    TM_CHECK(slot(unpacked(id)).state == State::cached && slot(unpacked(id)).older == previous,
+             "the eviction order links cached blocks");
+    previous = id;
+    TM_CHECK(++num_linked <= num_cached_, "the eviction order has no cycle");
+  }
+  TM_CHECK(num_linked == num_cached_ && previous == newest_, "every cached block is in the eviction order");
+}
+
+}  // namespace tidemill

@@ -1,0 +1,92 @@
+// Who holds which KV block: ids and reference counts, no bytes.
+//
+// Blocks are slots of a few opaque size classes, all paid from one budget in bytes. A slot is
+//   unbacked  it has no memory (never used, or given back: `dropped`)
+//   idle      memory, nobody's, worthless content
+//   held      referenced at least once
+//   cached    not referenced, content kept because somebody may want it again (mark_kept), evictable
+// and  unbacked bytes + idle + held + cached = budget  at all times (check_integrity).
+//
+// allocate takes an idle slot of the class, else a new one if the budget has room, else it trims idle slots of other
+// classes, else it evicts cached blocks, least recently released first. A holder that releases its blocks tail first
+// therefore loses the tails of its chain before the heads. So an allocation fails only when
+// held_bytes + bytes of the class exceed the budget.
+//
+// Used by one thread. A wrong count stops the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/block_place.h"
+
+namespace tidemill {
+
+class BlockPool {
+ public:
+  // class_bytes [num_classes]: bytes of one slot of each class; 0 = the class is not used.
+  BlockPool(size_t budget_bytes, std::vector<size_t> class_bytes);
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // A slot with one reference, or nothing when held blocks fill the budget. Slots whose memory has to go back to the
+  // system for it are appended to `dropped`; they must be dropped before the new slot is written.
+  [[nodiscard]] std::optional<BlockPlace> allocate(uint8_t size_class, std::vector<BlockPlace>& dropped);
+  // One more reference, also to a cached block, which is held from then on.
+  void share(BlockPlace place);
+  // One reference less; without any, the block is cached if it is kept, else idle.
+  void release(BlockPlace place);
+  // Whether the content is worth keeping when nobody holds the block. Taking the mark from a cached block frees it.
+  void mark_kept(BlockPlace place, bool kept);
+  // Called for each cached block that is evicted, before its slot is used again.
+  void on_eviction(std::function<void(BlockPlace)> handler) { on_eviction_ = std::move(handler); }
+
+  int32_t num_references(BlockPlace place) const { return slot(place).num_references; }
+  size_t class_bytes(uint8_t size_class) const { return classes_[size_class].slot_bytes; }
+  size_t budget_bytes() const { return budget_bytes_; }
+  size_t held_bytes() const { return held_bytes_; }
+  size_t cached_bytes() const { return cached_bytes_; }
+  size_t available_bytes() const { return budget_bytes_ - held_bytes_; }  // free, or to be had by eviction
+  int64_t num_held_blocks() const { return num_held_; }
+  int64_t num_cached_blocks() const { return num_cached_; }
+
+  // Recounts everything; a difference stops the process with the invariant's name.
+  void check_integrity() const;
+
+ private:
+  enum class State : uint8_t { unbacked, idle, held, cached };
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  struct Slot {
+    State state = State::unbacked;
+    bool kept = false;
+    int32_t num_references = 0;
+    uint64_t older = kNone, newer = kNone;  // neighbours among the cached blocks, by time of release
+  };
+  struct SizeClass {
+    size_t slot_bytes = 0;
+    size_t max_slots = 0;
+    std::vector<Slot> slots;         // grows up to max_slots
+    std::vector<uint32_t> idle;      // stack
+    std::vector<uint32_t> unbacked;  // given back; numbers below slots.size()
+  };
+
+  Slot& slot(BlockPlace place);
+  const Slot& slot(BlockPlace place) const;
+  bool back_new_slot(SizeClass& size_class);
+  bool trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped);
+  bool evict_oldest();
+  void link_newest(BlockPlace place);
+  void unlink(BlockPlace place);
+
+  size_t budget_bytes_;
+  size_t held_bytes_ = 0, cached_bytes_ = 0, idle_bytes_ = 0;
+  int64_t num_held_ = 0, num_cached_ = 0;
+  std::vector<SizeClass> classes_;
+  uint64_t oldest_ = kNone, newest_ = kNone;
+  std::function<void(BlockPlace)> on_eviction_;
+};
+
+}  // namespace tidemill

@@ -1,0 +1,205 @@
+#include "sim/simulated_executor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tidemill {
+namespace {
+
+uint64_t mixed(uint64_t value) {
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+uint64_t key_of(BlockPlace place) {
+  return (uint64_t{place.size_class} << 32) | place.slot;
+}
+
+}  // namespace
+
+SimulatedExecutor::SimulatedExecutor(const EngineConfig& config, SimulatedOptions options)
+    : config_(config), options_(std::move(options)), states_(config.max_num_seqs) {}
+
+StepResult SimulatedExecutor::execute(const StepPlan& plan) {
+  TM_CHECK(plan.step > last_step_, "steps ascend");
+  last_step_ = plan.step;
+  for (SlotId slot : plan.ended) {
+    TM_CHECK(slot >= 0 && slot < config_.max_num_seqs && states_[slot].live, "an ended slot was live");
+    states_[slot] = State{};
+  }
+  for (const BlockMove& each : plan.moves) move(each);
+  for (const PlannedSequence& planned : plan.sequences) update(planned);
+  for (const PlannedSequence& planned : plan.sequences) write_rows(planned);
+  // After all writes: a block that two sequences write in one step shows here.
+  for (const PlannedSequence& planned : plan.sequences) check_reads(planned);
+  StepResult result;
+  for (const PlannedSequence& planned : plan.sequences) result.sequences.push_back(draw(planned));
+  const auto duration = options_.cost.cost(plan);
+  result.duration_ns = duration.count();
+  if (options_.clock != nullptr) options_.clock->advance(duration);
+  if (options_.observer) options_.observer(plan, result);
+  return result;
+}
+
+void SimulatedExecutor::move(const BlockMove& move) {
+  switch (move.kind) {
+    case MoveKind::copy:
+      TM_CHECK(move.from.size_class == move.to.size_class, "a copy keeps its format");
+      shadow(move.to) = Shadow(shadow(move.from));
+      return;
+    case MoveKind::seal:
+      TM_CHECK(move.from.size_class == tail_class(move.group) &&
+                   move.to.size_class == sealed_class(config_.groups[move.group], move.group),
+               "sealing goes from a tail to a storage slot");
+      shadow(move.to) = Shadow(shadow(move.from));
+      for (State& state : states_) {
+        if (!state.live) continue;
+        std::ranges::replace(state.tables[move.group].places, move.from, move.to);
+      }
+      return;
+    case MoveKind::drop:
+      shadows_.erase(key_of(move.from));
+      return;
+    case MoveKind::demote:
+    case MoveKind::spill:
+    case MoveKind::fetch:
+      TM_CHECK(false, "blocks have one format and one tier");
+  }
+}
+
+SimulatedExecutor::Shadow& SimulatedExecutor::shadow(BlockPlace place) {
+  TM_CHECK(place.size_class < 2 * config_.groups.size(), "a block's size class exists");
+  const BlockGroup& group = config_.groups[place.size_class / 2];
+  const size_t bytes = place.size_class % 2 == 0 ? group.tail_bytes : group.sealed_bytes;
+  TM_CHECK((place.slot + size_t{1}) * bytes <= config_.kv_budget_bytes, "a block's slot lies within the budget");
+  Shadow& found = shadows_[key_of(place)];
+  if (found.empty()) found.assign(config_.block_size_tokens, 0);
+  return found;
+}
+
+void SimulatedExecutor::add_token(State& state, TokenId token) const {
+  TM_CHECK(token >= 0, "a token id is not negative");
+  const uint64_t before = state.digests.empty() ? 1 : state.digests.back();
+  state.tokens.push_back(token);
+  state.digests.push_back(mixed(before ^ mixed(static_cast<uint64_t>(token) + 1)) | 1);
+}
+
+void SimulatedExecutor::update(const PlannedSequence& planned) {
+  TM_CHECK(planned.slot >= 0 && planned.slot < config_.max_num_seqs, "a slot lies in the range");
+  TM_CHECK(planned.tables.size() == config_.groups.size(), "one table per layer group");
+  State& state = states_[planned.slot];
+  TM_CHECK(state.live != planned.start.has_value(), "a sequence starts once in a slot");
+  if (planned.start) {
+    state.live = true;
+    state.num_prompt_tokens = planned.start->num_prompt_tokens;
+    state.sampling = planned.start->sampling;
+    state.tables.resize(config_.groups.size());
+    for (TokenId token : planned.start->tokens) add_token(state, token);
+    TM_CHECK(planned.new_tokens.empty(), "a starting sequence brings its tokens at once");
+  }
+  for (TokenId token : planned.new_tokens) add_token(state, token);
+  for (size_t group = 0; group < planned.tables.size(); ++group) {
+    const TableChange& change = planned.tables[group];
+    Table& table = state.tables[group];
+    if (planned.start) table.first_block = change.first_block;
+    TM_CHECK(change.num_dropped >= 0 && change.num_dropped <= static_cast<int32_t>(table.places.size()),
+             "only blocks of the table are dropped");
+    table.places.erase(table.places.begin(), table.places.begin() + change.num_dropped);
+    table.first_block += change.num_dropped;
+    table.places.insert(table.places.end(), change.appended.begin(), change.appended.end());
+  }
+}
+
+BlockPlace SimulatedExecutor::place_of(const State& state, int32_t group, int32_t position) const {
+  const Table& table = state.tables[group];
+  const int32_t index = position / config_.block_size_tokens - table.first_block;
+  TM_CHECK(index >= 0 && index < static_cast<int32_t>(table.places.size()), "a position has a block in the table");
+  return table.places[index];
+}
+
+void SimulatedExecutor::write_rows(const PlannedSequence& planned) {
+  const State& state = states_[planned.slot];
+  const int32_t end = planned.first_position + planned.num_rows;
+  TM_CHECK(planned.num_rows > 0 && planned.first_position >= 0 && end <= static_cast<int32_t>(state.tokens.size()),
+           "rows have known tokens");
+  TM_CHECK(!planned.draw || end == static_cast<int32_t>(state.tokens.size()), "a draw follows the last known token");
+  const int32_t size = config_.block_size_tokens;
+  for (int32_t group = 0; group < static_cast<int32_t>(config_.groups.size()); ++group) {
+    const BlockGroup& format = config_.groups[group];
+    for (int32_t position = planned.first_position; position < end; ++position) {
+      const BlockPlace place = place_of(state, group, position);
+      const int32_t block_start = position / size * size;
+      const bool filled_at_once = block_start >= planned.first_position && block_start + size <= end;
+      TM_CHECK(
+          format.same_format || place.size_class == (filled_at_once ? sealed_class(format, group) : tail_class(group)),
+          "a block that is not filled at once is a tail");
+      TM_CHECK(format.same_format || filled_at_once || end <= block_start + size,
+               "a chunk does not run over the end of a tail it did not begin");
+      shadow(place)[position % size] = state.digests[position];
+    }
+  }
+}
+
+// What attention would read for the rows: the same positions for all of them but for the windows' lower ends, so the
+// widest reach is enough.
+void SimulatedExecutor::check_reads(const PlannedSequence& planned) const {
+  const State& state = states_[planned.slot];
+  const int32_t end = planned.first_position + planned.num_rows;
+  for (int32_t group = 0; group < static_cast<int32_t>(config_.groups.size()); ++group) {
+    const int32_t window = config_.groups[group].window_tokens;
+    const int32_t begin = window == 0 ? 0 : std::max(0, planned.first_position - window + 1);
+    for (int32_t position = begin; position < end; ++position) {
+      const auto found = shadows_.find(key_of(place_of(state, group, position)));
+      TM_CHECK(
+          found != shadows_.end() && found->second[position % config_.block_size_tokens] == state.digests[position],
+          "attention reads the KV of the sequence's own tokens");
+    }
+  }
+}
+
+// A token from the digest of the first num_tokens tokens, and from the seed unless greedy.
+Draw SimulatedExecutor::invent(const State& state, size_t num_tokens) const {
+  const SamplingParams& sampling = state.sampling;
+  const bool greedy = sampling.temperature == 0;
+  const uint64_t noise = greedy ? 0 : mixed(sampling.seed * 31 + num_tokens - state.num_prompt_tokens);
+  const uint64_t value = mixed(state.digests[num_tokens - 1] ^ noise);
+  Draw draw;
+  draw.token = static_cast<TokenId>(value % options_.vocab_size);
+  return draw;
+}
+
+SequenceResult SimulatedExecutor::draw(const PlannedSequence& planned) const {
+  const State& state = states_[planned.slot];
+  const auto score = [&](Draw& draw, int32_t row, int32_t num_top) {
+    const uint64_t value = mixed(state.digests[row] + static_cast<uint64_t>(draw.token));
+    draw.logprob = -static_cast<float>(value % 1000) / 100;
+    draw.rank = static_cast<int32_t>(value % options_.vocab_size) + 1;
+    for (int32_t i = 0; i < num_top; ++i) {
+      draw.top.push_back({static_cast<TokenId>((value + i) % options_.vocab_size), -static_cast<float>(i), i + 1});
+    }
+  };
+  SequenceResult result;
+  const int32_t end = planned.first_position + planned.num_rows;
+  if (planned.prompt_logprobs >= 0) {
+    for (int32_t row = planned.first_position; row < std::min<int32_t>(end, std::ssize(state.tokens) - 1); ++row) {
+      Draw known;
+      known.token = state.tokens[row + 1];
+      score(known, row, planned.prompt_logprobs);
+      result.prompt_logprobs.push_back(std::move(known));
+    }
+  }
+  if (!planned.draw) return result;
+  std::optional<TokenId> scripted;
+  if (options_.script) scripted = options_.script(state.tokens, state.num_prompt_tokens, state.sampling);
+  Draw drawn = invent(state, state.tokens.size());
+  if (scripted) drawn.token = *scripted;
+  if (state.sampling.logprobs >= 0) score(drawn, end - 1, state.sampling.logprobs);
+  result.draw = std::move(drawn);
+  return result;
+}
+
+}  // namespace tidemill
