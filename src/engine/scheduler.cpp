@@ -140,10 +140,10 @@ StepPlan Scheduler::schedule(Clock::Time now) {
   if (config_.batching == BatchingMode::fixed) form_batch();
 
   const int32_t budget = config_.kv_cache ? config_.max_num_batched_tokens : std::numeric_limits<int32_t>::max();
-  schedule_decodes(budget);
-  int64_t num_rows = 0;
-  for (const auto& [sequence, rows] : granted_) num_rows += rows;
-  schedule_prompts(static_cast<int32_t>(std::max<int64_t>(0, budget - num_rows)));
+  const std::vector<Sequence*> decodes = decodes_in_order(budget);
+  schedule_decodes(decodes, budget - rows_kept_for_prompts(decodes, budget));
+  schedule_prompts(static_cast<int32_t>(budget - num_granted_rows()));
+  schedule_decodes(decodes, budget);  // what no prompt could use
 
   StepPlan plan;
   plan.step = step_;
@@ -156,27 +156,37 @@ StepPlan Scheduler::schedule(Clock::Time now) {
   return plan;
 }
 
-void Scheduler::schedule_decodes(int32_t budget) {
+// Sequences that need one row for their next token. Where the budget can't serve all, the longest unserved come first.
+std::vector<Sequence*> Scheduler::decodes_in_order(int32_t budget) const {
   std::vector<Sequence*> decodes;
-  bool prompts_running = false;
   for (Sequence* sequence : running_) {
-    if (is_decode(*sequence)) {
-      decodes.push_back(sequence);
-    } else {
-      prompts_running = true;
-    }
+    if (is_decode(*sequence)) decodes.push_back(sequence);
   }
-  const int32_t num_decodes = static_cast<int32_t>(decodes.size());
-  if (num_decodes >= budget && step_ % kSaturatedEvery == 0 && (prompts_running || num_open_slots() > 0)) {
-    if (prompts_running || !waiting_.empty()) budget -= std::max(1, budget / kSaturatedEvery);
-  }
-  if (num_decodes > budget) {
-    std::ranges::stable_sort(decodes, {}, &Sequence::last_step);
-    decodes.resize(budget);
-  }
+  if (std::ssize(decodes) > budget) std::ranges::stable_sort(decodes, {}, &Sequence::last_step);
+  return decodes;
+}
+
+// Decodes that fill the budget alone would keep prompts out for ever.
+int32_t Scheduler::rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const {
+  const bool prompt_runs = std::ssize(decodes) < std::ssize(running_);
+  const bool prompt_waits = prompt_runs || (!waiting_.empty() && num_open_slots() > 0);
+  if (std::ssize(decodes) < budget || !prompt_waits || step_ % kSaturatedEvery != 0) return 0;
+  return std::max(1, budget / kSaturatedEvery);
+}
+
+int64_t Scheduler::num_granted_rows() const {
+  int64_t num_rows = 0;
+  for (const auto& [sequence, rows] : granted_) num_rows += rows;
+  return num_rows;
+}
+
+void Scheduler::schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget) {
   for (Sequence* sequence : decodes) {
-    if (sequence->status != SequenceStatus::running) continue;  // made room for another
-    // Never this step's rows for the next: a step without room leaves the sequence running, one token later.
+    if (num_granted_rows() >= budget) return;
+    // Preempted meanwhile, served already, or about to end.
+    if (sequence->status != SequenceStatus::running || sequence->last_step == step_) continue;
+    if (std::ranges::find(overfull_, sequence) != overfull_.end()) continue;
+    // One that finds no room stays as it is and tries again in the next step.
     static_cast<void>(grant(*sequence, rows_wanted(*sequence)));
   }
 }

@@ -87,7 +87,10 @@ class Scheduler {
   int32_t rows_wanted(const Sequence& sequence) const;
   int32_t first_row(const Sequence& sequence) const;
 
-  void schedule_decodes(int32_t budget);
+  std::vector<Sequence*> decodes_in_order(int32_t budget) const;
+  int32_t rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const;
+  int64_t num_granted_rows() const;
+  void schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget);
   void schedule_prompts(int32_t budget);
   std::vector<Candidate> prompt_candidates();
   void gather_waiting(std::vector<Candidate>& candidates);

@@ -26,7 +26,7 @@ namespace tidemill {
 
 struct SimulatedOptions {
   int32_t vocab_size = 1000;
-  CostModel cost;
+  CostModel cost = {};
   VirtualClock* clock = nullptr;
   // The token after `tokens` (prompt and output), or nothing to have one invented.
   std::function<std::optional<TokenId>(std::span<const TokenId> tokens, int32_t num_prompt_tokens,
