@@ -36,7 +36,7 @@ struct WeightPart {
   int64_t rows = 0;
   int64_t cols = 0;
   // Output row r of the loaded matrix is file row row_order[r]; empty = as in the file.
-  std::span<const int32_t> row_order;
+  std::span<const int32_t> row_order{};
 };
 
 enum class MatrixLayout {
@@ -71,57 +71,57 @@ enum class Activation { silu, gelu_tanh, gelu_erf, relu };
 // output = [residual +] scale * (matrix * norm(input) + bias). For a gated matrix
 // output = activation(gate * norm(input) + bias_gate) * (up * norm(input) + bias_up), with rows()/2 columns.
 struct Product {
-  Rows input;                    // [n, cols]
-  Norm norm;                     // applied to the input first
+  Rows input{};  // [n, cols]
+  Norm norm{};   // applied to the input first
   const Matrix* matrix = nullptr;
-  const float* bias = nullptr;   // [rows] or nullptr
+  const float* bias = nullptr;               // [rows] or nullptr
   Activation activation = Activation::silu;  // gated matrices only
   float scale = 1.0f;
-  bool accumulate = false;       // add to what output holds (the residual)
-  Rows output;                   // [n, rows], or [n, rows / 2] for a gated matrix
+  bool accumulate = false;  // add to what output holds (the residual)
+  Rows output{};            // [n, rows], or [n, rows / 2] for a gated matrix
 };
 
 // Rotary embedding. Pairs are (i, i + rotary_dim/2) ("neox"), or (2i, 2i + 1) where interleaved.
 struct Rotary {
-  int32_t rotary_dim = 0;                   // 0 = this layer does not rotate
+  int32_t rotary_dim = 0;  // 0 = this layer does not rotate
   bool interleaved = false;
   const float* inverse_frequencies = nullptr;  // [rotary_dim / 2], scaling already applied
-  float attention_factor = 1.0f;            // multiplies cos and sin (yarn, longrope)
+  float attention_factor = 1.0f;               // multiplies cos and sin (yarn, longrope)
 };
 
 // Takes the rows of query, key and value, normalizes and rotates queries and keys in place, and writes keys and values
 // (rounded to the block's format) into their blocks.
 struct RotateAndStore {
-  Rows qkv;                 // [n, num_heads*head_dim + num_kv_heads*(head_dim + value_dim)]
+  Rows qkv{};  // [n, num_heads*head_dim + num_kv_heads*(head_dim + value_dim)]
   int32_t num_heads = 0;
-  Norm query_norm;          // weight [head_dim], or [num_heads * head_dim] where norm_whole_row
-  Norm key_norm;
+  Norm query_norm{};  // weight [head_dim], or [num_heads * head_dim] where norm_whole_row
+  Norm key_norm{};
   bool norm_whole_row = false;
-  Rotary rotary;
-  std::span<const int32_t> positions;  // [n]
+  Rotary rotary{};
+  std::span<const int32_t> positions{};  // [n]
   int32_t layer_in_group = 0;
   const KvGroupView* kv = nullptr;
 };
 
 // Causal attention of every row over the keys of its own sequence, block-causal as docs/architecture.md describes.
 struct Attention {
-  Rows qkv;                 // queries are the first num_heads * head_dim columns
+  Rows qkv{};  // queries are the first num_heads * head_dim columns
   int32_t num_heads = 0;
-  float scale = 1.0f;       // of the scores
-  float softcap = 0.0f;     // 0 = none: scores become cap * tanh(score / cap)
-  int32_t window = 0;       // 0 = none: a query at position p sees keys at positions > p - window
+  float scale = 1.0f;            // of the scores
+  float softcap = 0.0f;          // 0 = none: scores become cap * tanh(score / cap)
+  int32_t window = 0;            // 0 = none: a query at position p sees keys at positions > p - window
   const float* sinks = nullptr;  // [num_heads] or nullptr: a logit per head that only joins the softmax's sum
   int32_t layer_in_group = 0;
   const KvGroupView* kv = nullptr;
-  Rows output;              // [n, num_heads * value_dim]
+  Rows output{};  // [n, num_heads * value_dim]
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string_view name() const = 0;         // "cpu"
-  virtual std::string_view kernels() const = 0;      // "scalar", "avx2", "avx512"
+  virtual std::string_view name() const = 0;     // "cpu"
+  virtual std::string_view kernels() const = 0;  // "scalar", "avx2", "avx512"
   virtual int32_t num_threads() const = 0;
 
   // Repacks file weights. All parts have equal cols; gated takes two parts of equal rows. The source may be unmapped
