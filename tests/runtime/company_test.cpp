@@ -1,0 +1,238 @@
+// The promise that an answer does not depend on who else is in the batch: real models, a real engine, random company.
+//
+// Every variant of batching, chunk, block size, threads, cache and memory pressure must give each request the tokens
+// and log-probabilities that it gets alone, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "base/clock.h"
+#include "compute/backend.h"
+#include "engine/engine.h"
+#include "model/loader.h"
+#include "model/model_files.h"
+#include "runtime/kv_storage.h"
+#include "runtime/model_executor.h"
+#include "test_data.h"
+
+namespace tidemill {
+namespace {
+
+constexpr int32_t kMaxLen = 256;
+
+struct Answer {
+  std::vector<Draw> draws;
+  std::optional<FinishReason> reason;
+  int32_t num_preemptions = 0;
+  bool operator==(const Answer& other) const { return draws == other.draws && reason == other.reason; }
+};
+
+class Collector final : public EventListener {
+ public:
+  void publish(std::vector<RequestEvent> events) override {
+    for (RequestEvent& event : events) {
+      Answer& answer = answers[{event.request, event.choice}];
+      EXPECT_FALSE(answer.reason) << "nothing follows the terminal event";
+      if (event.kind == RequestEvent::Kind::token) answer.draws.push_back(std::move(event.draw));
+      if (event.kind == RequestEvent::Kind::finished) {
+        answer.reason = event.reason;
+        answer.num_preemptions = event.timings.num_preemptions;
+      }
+    }
+  }
+  std::map<std::pair<RequestId, int32_t>, Answer> answers;
+};
+
+struct Variant {
+  std::string name = "alone";
+  int32_t threads = 1;
+  int32_t block_size = 32;
+  int32_t chunk = 64;
+  int32_t max_num_seqs = 16;
+  int32_t num_blocks = 400;
+  int32_t max_rows = 256;
+  BatchingMode batching = BatchingMode::continuous;
+  bool kv_cache = true;
+  bool prefix_caching = true;
+  KvReserve reserve = KvReserve::on_demand;
+  PolicyKind policy = PolicyKind::first_come;
+  uint32_t order_seed = 1;  // when each request joins
+};
+
+struct Outcome {
+  std::vector<std::vector<Answer>> answers;  // by request, by choice
+  EngineStats stats;
+};
+
+std::vector<Request> make_requests(int32_t count) {
+  std::mt19937 rng(7);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < count; ++i) {
+    Request request;
+    const int32_t length = i % 5 == 0 ? 1 + i : 1 + static_cast<int32_t>(rng() % 150);
+    // A third of them begin alike, so that prefix hits happen.
+    for (int32_t k = 0; k < length; ++k)
+      request.prompt.push_back(i % 3 == 0 ? (k * 37 + 5) % 380 : static_cast<TokenId>(rng() % 384));
+    request.max_tokens = 8 + static_cast<int64_t>(rng() % 33);
+    request.sampling.logprobs = 2;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+    request.has_seed = true;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    if (i % 4 == 1) request.sampling.frequency_penalty = 1.0f;
+    if (i % 4 == 3) request.sampling.top_p = 0.9f;
+    if (i % 7 == 3) request.num_choices = 3;
+    request.priority = i % 3;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+Outcome run(const std::string& model_folder, const Variant& variant, const std::vector<Request>& requests, bool alone) {
+  const char* kernels = std::getenv("TIDEMILL_KERNELS");  // the test run repeats this with each instruction set
+  auto backend = make_cpu_backend({.num_threads = variant.threads, .kernels = kernels ? kernels : ""});
+  EXPECT_TRUE(backend.ok());
+  auto files = open_model_files(testing::golden_path("tiny-models/" + model_folder));
+  EXPECT_TRUE(files.ok());
+  auto config = read_model_config(*files);
+  EXPECT_TRUE(config.ok());
+  auto model = load_model(*files->weights, *config, **backend, {});
+  EXPECT_TRUE(model.ok());
+  const KvFormats formats{KvFormat::fp16};
+  EngineConfig engine_config;
+  engine_config.groups = block_groups((*model)->kv_layout(), variant.block_size, formats);
+  for (const BlockGroup& group : engine_config.groups)
+    engine_config.kv_budget_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_blocks);
+  engine_config.block_size_tokens = variant.block_size;
+  engine_config.max_model_len_tokens = kMaxLen;
+  engine_config.max_num_seqs = variant.max_num_seqs;
+  engine_config.max_num_batched_tokens = variant.chunk;
+  engine_config.batching = variant.batching;
+  engine_config.kv_cache = variant.kv_cache;
+  engine_config.kv_reserve = variant.reserve;
+  engine_config.policy = variant.policy;
+  engine_config.prefix_caching = variant.prefix_caching;
+  auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes);
+  EXPECT_TRUE(storage.ok());
+  SystemClock clock;
+  Collector collector;
+  Engine engine(
+      engine_config,
+      std::make_unique<ModelExecutor>(
+          **model, **storage,
+          ExecutorOptions{.max_num_seqs = variant.max_num_seqs, .max_rows = variant.max_rows, .max_logit_rows = 8}),
+      clock, collector);
+  std::vector<RequestId> ids(requests.size());
+  const auto submit = [&](size_t i) {
+    auto accepted = engine.submit(requests[i]);
+    ASSERT_TRUE(std::holds_alternative<RequestId>(accepted)) << std::get<Refusal>(accepted).message;
+    ids[i] = std::get<RequestId>(accepted);
+  };
+  std::mt19937 rng(variant.order_seed);
+  std::vector<size_t> order(requests.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), rng);
+  for (size_t i : order) {
+    submit(i);
+    const int pause = alone ? 1 << 20 : static_cast<int>(rng() % 6);
+    for (int step = 0; step < pause && engine.step_once(); ++step) {
+    }
+  }
+  while (engine.step_once()) {
+  }
+  Outcome outcome;
+  outcome.stats = engine.stats();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<Answer> choices;
+    for (int32_t choice = 0; choice < requests[i].num_choices; ++choice)
+      choices.push_back(collector.answers[{ids[i], choice}]);
+    outcome.answers.push_back(std::move(choices));
+  }
+  return outcome;
+}
+
+class CompanyTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void expect_same_as_alone(const Variant& variant) {
+    SCOPED_TRACE(variant.name);
+    const Outcome outcome = run(GetParam(), variant, requests_, false);
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      for (int32_t choice = 0; choice < requests_[i].num_choices; ++choice) {
+        const Answer& answer = outcome.answers[i][choice];
+        ASSERT_TRUE(answer.reason) << "request " << i << " has no terminal event";
+        EXPECT_TRUE(answer == alone().answers[i][choice]) << "request " << i << " choice " << choice;
+      }
+    }
+    EXPECT_EQ(outcome.stats.num_requests_running, 0);
+    EXPECT_EQ(outcome.stats.num_requests_waiting, 0);
+    EXPECT_EQ(outcome.stats.num_blocks_held, 0);
+    last_stats_ = outcome.stats;
+  }
+
+  const Outcome& alone() {
+    static std::map<std::string, Outcome> outcomes;
+    auto& outcome = outcomes[GetParam()];
+    if (outcome.answers.empty()) outcome = run(GetParam(), {.name = "alone", .prefix_caching = false}, requests_, true);
+    return outcome;
+  }
+
+  const std::vector<Request> requests_ = make_requests(24);
+  EngineStats last_stats_;
+};
+
+TEST_P(CompanyTest, ChoiceIIsTheOnlyChoiceOfSeedPlusI) {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    for (int32_t choice = 1; choice < requests_[i].num_choices; ++choice) {
+      Request single = requests_[i];
+      single.num_choices = 1;
+      single.sampling.seed += static_cast<uint64_t>(choice);
+      const Outcome outcome = run(GetParam(), {.name = "single"}, {single}, true);
+      EXPECT_TRUE(outcome.answers[0][0] == alone().answers[i][choice]);
+    }
+  }
+}
+
+TEST_P(CompanyTest, AnyChunk) {
+  for (int32_t chunk : {16, 17, 64, 1000})
+    expect_same_as_alone({.name = "chunk " + std::to_string(chunk), .chunk = chunk});
+  expect_same_as_alone({.name = "one token at a time", .chunk = 1, .max_num_seqs = 1});
+  expect_same_as_alone({.name = "executor slices of 5 rows", .chunk = 128, .max_rows = 5});
+}
+
+TEST_P(CompanyTest, AnyOrderBlockSizeAndThreads) {
+  for (int32_t threads : {2, 3})
+    expect_same_as_alone({.name = "threads " + std::to_string(threads), .threads = threads, .order_seed = 5});
+  for (int32_t block_size : {16, 64})
+    expect_same_as_alone(
+        {.name = "block size " + std::to_string(block_size), .block_size = block_size, .order_seed = 9});
+}
+
+TEST_P(CompanyTest, AnyBatchingMode) {
+  expect_same_as_alone({.name = "none", .batching = BatchingMode::none});
+  expect_same_as_alone({.name = "static", .batching = BatchingMode::fixed});
+  expect_same_as_alone({.name = "kv cache off", .max_num_seqs = 4, .kv_cache = false});
+  expect_same_as_alone({.name = "reserved in full", .reserve = KvReserve::full});
+  expect_same_as_alone({.name = "priority", .max_num_seqs = 3, .policy = PolicyKind::priority});
+}
+
+TEST_P(CompanyTest, PrefixHitsChangeNothing) {
+  expect_same_as_alone({.name = "prefix caching", .block_size = 16, .prefix_caching = true});
+  EXPECT_GT(last_stats_.prefix_cache_hits, 0u);
+}
+
+TEST_P(CompanyTest, PreemptionsChangeNothing) {
+  for (bool prefix_caching : {true, false}) {
+    // Gemma's windowed layers give blocks back, so it needs fewer before they are scarce.
+    const int32_t num_blocks = GetParam() == "gemma3" ? 14 : 20;
+    expect_same_as_alone(
+        {.name = "scarce blocks", .block_size = 16, .num_blocks = num_blocks, .prefix_caching = prefix_caching});
+    EXPECT_GT(last_stats_.num_preemptions, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TinyModels, CompanyTest, ::testing::Values("llama", "gemma3"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tidemill
