@@ -143,7 +143,7 @@ StepPlan Scheduler::schedule(Clock::Time now) {
   const std::vector<Sequence*> decodes = decodes_in_order(budget);
   schedule_decodes(decodes, budget - rows_kept_for_prompts(decodes, budget));
   schedule_prompts(static_cast<int32_t>(budget - num_granted_rows()));
-  schedule_decodes(decodes, budget);  // what no prompt could use
+  schedule_decodes(decodes_in_order(budget), budget);  // choices just born, and what no prompt could use
 
   StepPlan plan;
   plan.step = step_;

@@ -14,6 +14,10 @@ struct Shape {
   EngineConfig config;
 };
 
+void PrintTo(const Shape& shape, std::ostream* out) {
+  *out << shape.name;
+}
+
 EngineConfig with(EngineConfig config, const std::function<void(EngineConfig&)>& change) {
   change(config);
   return config;
@@ -37,17 +41,19 @@ std::vector<Shape> shapes() {
                                          c.max_model_len_tokens = 200;
                                        })},
       {"small_budget", with(tiny, [](EngineConfig& c) { c.max_num_batched_tokens = 5; })},
-      {"one_row", with(tiny, [](EngineConfig& c) { c.max_num_batched_tokens = 1; c.max_num_seqs = 3; })},
+      {"one_row", with(tiny,
+                       [](EngineConfig& c) {
+                         c.max_num_batched_tokens = 1;
+                         c.max_num_seqs = 3;
+                       })},
       {"no_prefix_caching", with(tiny, [](EngineConfig& c) { c.prefix_caching = false; })},
       {"windowed", with(tiny, windowed)},
       {"encoded", with(tiny, encoded)},
       {"encoded_windowed", with(tiny,
                                 [&](EngineConfig& c) {
                                   encoded(c);
-                                  c.groups.push_back({.tail_bytes = 64,
-                                                      .sealed_bytes = 20,
-                                                      .same_format = false,
-                                                      .window_tokens = 6});
+                                  c.groups.push_back(
+                                      {.tail_bytes = 64, .sealed_bytes = 20, .same_format = false, .window_tokens = 6});
                                   c.kv_budget_bytes = 2000;
                                 })},
       {"priority", with(tiny,
@@ -58,16 +64,14 @@ std::vector<Shape> shapes() {
       {"batching_none", with(tiny, [](EngineConfig& c) { c.batching = BatchingMode::none; })},
       {"batching_fixed", with(tiny, [](EngineConfig& c) { c.batching = BatchingMode::fixed; })},
       {"kv_off", with(tiny, [](EngineConfig& c) { c.kv_cache = false; })},
-      {"kv_off_windowed_encoded", with(tiny,
-                                       [&](EngineConfig& c) {
-                                         c.kv_cache = false;
-                                         encoded(c);
-                                         c.kv_budget_bytes = 3000;
-                                         c.groups.push_back({.tail_bytes = 64,
-                                                             .sealed_bytes = 20,
-                                                             .same_format = false,
-                                                             .window_tokens = 6});
-                                       })},
+      {"kv_off_windowed_encoded",
+       with(tiny,
+            [&](EngineConfig& c) {
+              c.kv_cache = false;
+              encoded(c);
+              c.kv_budget_bytes = 3000;
+              c.groups.push_back({.tail_bytes = 64, .sealed_bytes = 20, .same_format = false, .window_tokens = 6});
+            })},
       {"reserve_full", with(tiny, [](EngineConfig& c) { c.kv_reserve = KvReserve::full; })},
       {"tenants", with(tiny, [](EngineConfig& c) { c.max_running_per_tenant = 2; })},
   };
@@ -76,7 +80,9 @@ std::vector<Shape> shapes() {
 class RandomOperations : public testing::TestWithParam<Shape> {};
 
 Request random_request(std::mt19937& random) {
-  const auto pick = [&](int32_t low, int32_t high) { return std::uniform_int_distribution<int32_t>(low, high)(random); };
+  const auto pick = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
   // Few names and random lengths: prefixes are shared.
   Request request = make_request(pick(1, 40), pick(0, 9) == 0 ? 0 : pick(1, 30), pick(0, 3));
   request.sampling.temperature = static_cast<float>(pick(0, 1));
@@ -107,7 +113,9 @@ std::vector<Answer> reference(const Request& request, int32_t context) {
 TEST_P(RandomOperations, EveryAnswerIsTheOneItGetsAlone) {
   const EngineConfig& config = GetParam().config;
   std::mt19937 random(std::getenv("TM_SEED") ? std::atoi(std::getenv("TM_SEED")) : 12345);
-  const auto pick = [&](int32_t low, int32_t high) { return std::uniform_int_distribution<int32_t>(low, high)(random); };
+  const auto pick = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
   Harness harness(config, {.vocab_size = 60});
   std::map<RequestId, Request> requests;
   std::map<RequestId, bool> disturbed;
