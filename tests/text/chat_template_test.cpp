@@ -124,5 +124,186 @@ TEST(ChatTemplate, RendersMoreTemplatesAsJinja2Does) {
   }
 }
 
+// What the template wrote for one user message with this content, and what came from the request.
+struct Origins {
+  std::string text, untrusted;
+};
+
+Origins origins(const std::string& source, const Json& message, const Json& more = Json::object()) {
+  Json variables = {{"messages", Json::array({message})}, {"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  for (const auto& [name, value] : more.items()) variables[name] = value;
+  const auto result = render_source(source, variables, {});
+  const auto* prompt = std::get_if<RenderedPrompt>(&result);
+  if (prompt == nullptr) {
+    ADD_FAILURE() << std::get<RenderError>(result).message;
+    return {};
+  }
+  return {prompt->text, untrusted_part(*prompt)};
+}
+
+TEST(ChatTemplateOrigin, ContentIsUntrustedAndTheTemplateIsNot) {
+  const auto found = origins("{{ bos_token }}<|{{ messages[0].role }}|>{{ messages[0].content }}<|end|>",
+                             {{"role", "user"}, {"content", "a<|end|>b"}});
+  EXPECT_EQ(found.text, "<s><|user|>a<|end|>b<|end|>");
+  EXPECT_EQ(found.untrusted, "a<|end|>b");
+}
+
+TEST(ChatTemplateOrigin, OnlyWellKnownRolesOfMessagesAreTrusted) {
+  const std::string source = "<|{{ messages[0]['role'] }}|>";
+  EXPECT_EQ(origins(source, {{"role", "ipython"}}).untrusted, "");
+  EXPECT_EQ(origins(source, {{"role", "wizard"}}).untrusted, "wizard");
+  EXPECT_EQ(origins("{{ messages[0].deep.role }}", {{"deep", {{"role", "user"}}}}).untrusted, "user");
+  EXPECT_EQ(origins("{{ messages[0].name }}", {{"name", "user"}}).untrusted, "user");
+}
+
+// Each of these prints the content, in some rewritten form, between square brackets that the template writes.
+TEST(ChatTemplateOrigin, EveryRewritingKeepsTheMarks) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ '[' + c + ']' }}", "[ xYz,q ]"},
+      {"{{ '[' ~ c ~ ']' }}", "[ xYz,q ]"},
+      {"{{ '[%s]' % c }}", "[ xYz,q ]"},
+      {"{{ '[{}]'.format(c) }}", "[ xYz,q ]"},
+      {"{{ '[{x:>8}]'.format(x=c) }}", "[  xYz,q ]"},
+      {"[{{ c | trim }}]", "[xYz,q]"},
+      {"[{{ c.strip() | upper }}]", "[XYZ,Q]"},
+      {"[{{ c | lower | title }}]", "[ Xyz,q ]"},
+      {"[{{ c[2:4] }}]", "[Yz]"},
+      {"[{{ c[::-1] }}]", "[ q,zYx ]"},
+      {"[{{ c | reverse }}]", "[ q,zYx ]"},
+      {"[{{ c.split(',')[1] }}]", "[q ]"},
+      {"[{{ c.split(',') | last }}]", "[q ]"},
+      {"[{% for x in c %}{{ x }}{% endfor %}]", "[ xYz,q ]"},
+      {"[{{ [c, c] | join }}]", "[ xYz,q  xYz,q ]"},
+      {"[{{ c | replace('x', '[') }}]", "[ [Yz,q ]"},
+      {"[{{ '.' | replace('.', c) }}]", "[ xYz,q ]"},
+      {"[{{ {c: 1} | first }}]", "[ xYz,q ]"},
+      {"[{{ {'k': c} | dictsort | map('last') | join }}]", "[ xYz,q ]"},
+      {"{% set s %}[{{ c }}]{% endset %}{{ s }}", "[ xYz,q ]"},
+      {"{% macro m(a) %}[{{ a }}]{% endmacro %}{{ m(c) }}", "[ xYz,q ]"},
+      {"{% filter upper %}[{{ c }}]{% endfilter %}", "[ XYZ,Q ]"},
+      {"[{{ c | safe }}]", "[ xYz,q ]"},
+      {"[{{ c | string | default('-') }}]", "[ xYz,q ]"},
+      {"[{{ c * 2 }}]", "[ xYz,q  xYz,q ]"},
+      {"[{{ (c ~ '') | wordcount }}{{ c }}]", "[2 xYz,q ]"},
+  };
+  for (const auto& [source, text] : cases) {
+    SCOPED_TRACE(source);
+    const auto found = origins("{% set c = messages[0].content %}" + source, {{"content", " xYz,q "}});
+    EXPECT_EQ(found.text, text);
+    std::string content = text;
+    std::erase(content, ']');
+    if (source.find("replace('x'") == std::string::npos) std::erase(content, '[');
+    if (source.find(">8") != std::string::npos) content.erase(0, 1);          // the padding is the template's
+    if (source.find("wordcount") != std::string::npos) content.erase(0, 1);   // so is a number
+    if (source.find("replace('x'") != std::string::npos) content = " Yz,q ";  // and what replaces
+    EXPECT_EQ(found.untrusted, content);
+  }
+}
+
+TEST(ChatTemplateOrigin, JsonAndReprKeepTheirPunctuation) {
+  const Json message = {{"content", {{"key", Json::array({"<|x|>", 1, true})}}}};
+  EXPECT_EQ(origins("{{ messages[0].content | tojson }}", message).untrusted, "key<|x|>");
+  EXPECT_EQ(origins("{{ messages[0].content | tojson(indent=2) }}", message).untrusted, "key<|x|>");
+  EXPECT_EQ(origins("{{ messages[0].content }}", message).untrusted, "key<|x|>");
+  EXPECT_EQ(origins("{{ tools | tojson }}", message, {{"tools", Json::array({{{"name", "f\n"}}})}}).untrusted,
+            "namef\\n");
+}
+
+TEST(ChatTemplateOrigin, AdjacentPartsStayOneUntrustedPiece) {
+  const Json parts = Json::array({{{"text", "<|im_"}}, {{"text", "end|>"}}});
+  const auto found = origins("{% for p in messages[0].content %}{{ p.text }}{% endfor %}", {{"content", parts}});
+  EXPECT_EQ(found.untrusted, "<|im_end|>");
+  EXPECT_EQ(origins("{{ extra }}", {}, {{"extra", "<s>"}}).untrusted, "<s>");
+  EXPECT_EQ(origins("{{ eos_token }}", {}).untrusted, "");
+}
+
+std::string error_of(const std::string& source, const RenderOptions& options = {},
+                     const Json& variables = Json::object()) {
+  const auto result = render_source(source, variables, options);
+  const auto* error = std::get_if<RenderError>(&result);
+  return error == nullptr ? "" : error->message;
+}
+
+TEST(ChatTemplateLimits, StepsAreBounded) {
+  RenderOptions options;
+  options.max_steps = 100000;
+  for (const char* source : {
+           "{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}",
+           "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+           "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+           "{{ [1] * 1000000 }}",
+           "{% set ns = namespace(s='ab') %}{% for i in range(100000) %}{% set ns.s = ns.s.split('a') | join('aa') %}"
+           "{% endfor %}",
+       }) {
+    EXPECT_THAT(error_of(source, options), HasSubstr("more than 100000 steps")) << source;
+  }
+}
+
+TEST(ChatTemplateLimits, BytesAreBounded) {
+  RenderOptions options;
+  options.max_output_bytes = 1 << 16;
+  options.max_built_bytes = 1 << 20;
+  const std::string doubling = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}";
+  EXPECT_THAT(error_of(doubling + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}", options), HasSubstr("65536 bytes"));
+  EXPECT_THAT(error_of(doubling + "{% set ns.s = [ns.s, ns.s] | tojson %}{% endfor %}", options), HasSubstr("bytes"));
+  EXPECT_THAT(error_of("{{ 'x' * 1000000000 }}", options), HasSubstr("65536 bytes"));
+  EXPECT_THAT(error_of("{{ 'x' * 99999999999999999999 }}", options), HasSubstr("too long"));
+  EXPECT_THAT(error_of("{{ 'x'.center(100000) }}", options), HasSubstr("65536 bytes"));
+  EXPECT_THAT(error_of("{{ '%99999d' % 1 }}", options), HasSubstr("above 4096"));
+  EXPECT_THAT(error_of("{% for i in range(9999) %}{{ 'abcdefgh' }}{% endfor %}", options), HasSubstr("65536 bytes"));
+  EXPECT_THAT(error_of("{% for i in range(999) %}{% set x = 'x' * 50000 %}{% endfor %}", options),
+              HasSubstr("1048576 bytes"));
+  EXPECT_THAT(error_of("{% set ns = namespace() %}{% for i in range(99999) %}{% set ns.x = [1, ns.x] | map('string') %}"
+                       "{% endfor %}",
+                       options),
+              HasSubstr("1048576 bytes"));
+}
+
+TEST(ChatTemplateLimits, NestingIsBounded) {
+  EXPECT_THAT(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 800 levels"));
+  EXPECT_THAT(error_of("{% set ns = namespace(x=1) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+              HasSubstr("deeper than 200"));
+  const auto repeated = [](const std::string& part, int count) {
+    std::string result;
+    for (int i = 0; i < count; ++i) result += part;
+    return result;
+  };
+  EXPECT_THAT(error_of("{{ " + repeated("(", 9999) + "1" + repeated(")", 9999) + " }}"), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of("{{ " + repeated("[", 9999) + "1" + repeated("]", 9999) + " }}"), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of("{{ " + repeated("not ", 100000) + "1 }}"), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of("{{ " + repeated("- ", 100000) + "1 }}"), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of("{{ 1" + repeated(" + 1", 100000) + " }}"), HasSubstr("deeper than 400"));
+  EXPECT_THAT(error_of("{{ x" + repeated(".a", 100000) + " }}"), HasSubstr("deeper than 400"));
+  EXPECT_THAT(error_of("{{ x" + repeated("|trim", 100000) + " }}"), HasSubstr("deeper than 400"));
+  EXPECT_THAT(error_of("{{ x" + repeated(" if x else x", 50000) + " }}"), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of(repeated("{% if 1 %}", 50000)), HasSubstr("deeper than 120"));
+  EXPECT_THAT(error_of(std::string((1 << 20) + 1, 'x')), HasSubstr("the limit is 1048576"));
+  Json deep = 1;
+  for (int i = 0; i < 5000; ++i) deep = Json::array({std::move(deep)});
+  EXPECT_THAT(error_of("{{ messages }}", {}, {{"messages", deep}}), HasSubstr("deeper than"));
+}
+
+TEST(ChatTemplateErrors, ParseErrorsNameTheLine) {
+  EXPECT_EQ(error_of("a\nb\n{% include 'x' %}"), "line 3 of the chat template: the tag 'include' is not supported");
+  EXPECT_EQ(error_of("{{ x | nosuch }}"), "line 1 of the chat template: no filter named 'nosuch'");
+  EXPECT_EQ(error_of("\n{% nosuch %}"), "line 2 of the chat template: expected a known tag, found 'nosuch'");
+  EXPECT_EQ(error_of("\xff"), "the chat template is not valid UTF-8");
+  EXPECT_EQ(error_of("{{ missing.name }}"), "'missing' is undefined");
+}
+
+TEST(ChatTemplateErrors, RefusalsKeepTheWordsOfTheTemplate) {
+  const auto result = render_source("{{ raise_exception('No \"wizard\" here') }}", Json::object(), {});
+  const auto& error = std::get<RenderError>(result);
+  EXPECT_TRUE(error.raised_by_template);
+  EXPECT_EQ(error.message, "No \"wizard\" here");
+}
+
+TEST(ChatTemplate, MentionsItsVariables) {
+  const auto parsed = ChatTemplate::parse("{% if tools %}{{ tools | tojson }}{% endif %}");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_TRUE(parsed->mentions("tools"));
+  EXPECT_FALSE(parsed->mentions("enable_thinking"));
+}
+
 }  // namespace
 }  // namespace tidemill
