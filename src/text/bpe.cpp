@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 
 #include "text/utf8.h"
@@ -106,12 +107,20 @@ MergeTable merges_from_scores(const Vocabulary& vocabulary, std::span<const doub
 }
 
 struct BpeModel::Symbols final : WordModel::Scratch {
-  std::vector<TokenId> ids;  // -2 - n: n-th merge took it (long words); see merge_long
+  std::vector<TokenId> ids;
+  // Short words: the pair that begins at each symbol.
   std::vector<uint32_t> ranks;
   std::vector<TokenId> merged;
-  std::vector<uint32_t> next;
-  std::vector<uint32_t> previous;
-  std::vector<uint64_t> heap;
+  // Long words: a symbol with its pair and its neighbours, side by side in memory because they are used together.
+  struct Link {
+    TokenId id;
+    uint32_t rank;  // of the pair that begins here
+    TokenId merged;
+    uint32_t next;
+    uint32_t previous;
+  };
+  std::vector<Link> links;
+  std::vector<uint64_t> heap;  // rank << 32 | position
 };
 
 BpeModel::BpeModel(const Vocabulary& vocabulary, MergeTable merges, BpeOptions options)
@@ -160,7 +169,9 @@ void BpeModel::split_characters(std::string_view word, std::vector<TokenId>& sym
 }
 
 void BpeModel::merge_short(Symbols& symbols) const {
-  auto& [ids, ranks, merged, next, previous, heap] = symbols;
+  std::vector<TokenId>& ids = symbols.ids;
+  std::vector<uint32_t>& ranks = symbols.ranks;
+  std::vector<TokenId>& merged = symbols.merged;
   ranks.resize(ids.size());
   merged.resize(ids.size());
   const auto look_up = [&](size_t i) {
@@ -182,32 +193,30 @@ void BpeModel::merge_short(Symbols& symbols) const {
   }
 }
 
-// A linked list of symbols and a heap of (rank, position). An entry is out of date when the pair that begins at its
+// A linked list of symbols and a heap of pairs. An entry of the heap is out of date when the pair that begins at its
 // position has another rank by now.
 void BpeModel::merge_long(Symbols& symbols) const {
-  auto& [ids, ranks, merged, next, previous, heap] = symbols;
-  const auto count = static_cast<uint32_t>(ids.size());
-  ranks.assign(count, kNoRank);
-  merged.resize(count);
-  next.resize(count);
-  previous.resize(count);
+  auto& links = symbols.links;
+  auto& heap = symbols.heap;
+  const auto count = static_cast<uint32_t>(symbols.ids.size());
+  links.resize(count);
   heap.clear();
   const auto look_up = [&](uint32_t i) {
-    const auto* merge = next[i] < count ? merges_.find(ids[i], ids[next[i]]) : nullptr;
-    ranks[i] = merge ? merge->rank : kNoRank;
-    if (merge) merged[i] = merge->merged;
+    Symbols::Link& link = links[i];
+    const auto* merge = link.next < count ? merges_.find(link.id, links[link.next].id) : nullptr;
+    link.rank = merge ? merge->rank : kNoRank;
+    if (merge) link.merged = merge->merged;
     return merge != nullptr;
   };
-  const auto entry_of = [&](uint32_t i) { return static_cast<uint64_t>(ranks[i]) << 32 | i; };
+  const auto entry_of = [&](uint32_t i) { return static_cast<uint64_t>(links[i].rank) << 32 | i; };
+  for (uint32_t i = 0; i < count; ++i) links[i] = {symbols.ids[i], kNoRank, -1, i + 1, i - 1};
   for (uint32_t i = 0; i < count; ++i) {
-    next[i] = i + 1;
-    previous[i] = i - 1;
     if (look_up(i)) heap.push_back(entry_of(i));
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto refresh = [&](uint32_t i) {
-    const uint32_t old_rank = ranks[i];
-    if (look_up(i) && ranks[i] != old_rank) {
+    const uint32_t old_rank = links[i].rank;
+    if (look_up(i) && links[i].rank != old_rank) {
       heap.push_back(entry_of(i));
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
@@ -217,18 +226,18 @@ void BpeModel::merge_long(Symbols& symbols) const {
     const uint64_t entry = heap.back();
     heap.pop_back();
     const auto at = static_cast<uint32_t>(entry);
-    if (ranks[at] != static_cast<uint32_t>(entry >> 32)) continue;
-    const uint32_t gone = next[at];
-    ids[at] = merged[at];
-    next[at] = next[gone];
-    if (next[at] < count) previous[next[at]] = at;
-    ids[gone] = -1;
-    ranks[gone] = kNoRank;
-    ranks[at] = kNoRank;
+    if (links[at].rank != static_cast<uint32_t>(entry >> 32)) continue;
+    Symbols::Link& gone = links[links[at].next];
+    links[at].id = links[at].merged;
+    links[at].next = gone.next;
+    links[at].rank = kNoRank;
+    if (gone.next < count) links[gone.next].previous = at;
+    gone.rank = kNoRank;
     refresh(at);
-    if (at > 0) refresh(previous[at]);
+    if (at > 0) refresh(links[at].previous);
   }
-  std::erase(ids, -1);
+  symbols.ids.clear();
+  for (uint32_t i = 0; i < count; i = links[i].next) symbols.ids.push_back(links[i].id);
 }
 
 void BpeModel::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& tokens) const {

@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+
 #include "text/utf8.h"
 
 namespace tidemill {
@@ -162,7 +164,10 @@ void cut(const BlankMarkSplit& split, Regex::Search*, std::string_view text, Wor
        at = text.find(kBlankMark, at + kBlankMark.size())) {
     size_t before = at - 1;
     while (before > 0 && (text[before] & 0xC0) == 0x80) --before;
-    if (split.joined_before.contains(decode_utf8(text, before).code_point)) continue;
+    if (std::binary_search(split.joined_before.begin(), split.joined_before.end(),
+                           decode_utf8(text, before).code_point)) {
+      continue;
+    }
     add_word(words, text, done, at);
     done = at;
   }
@@ -197,6 +202,8 @@ std::string marked(const MetaspacePieces& stage, std::string_view text, bool at_
 }
 
 }  // namespace
+
+void PreTokenizer::add(SplitStage stage) { stages_.push_back(std::move(stage)); }
 
 PreTokenizer::Cutter::Cutter(const PreTokenizer& pre_tokenizer) : pre_tokenizer_(pre_tokenizer) {
   for (const SplitStage& stage : pre_tokenizer.stages_) {

@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -39,7 +38,7 @@ struct DigitGroupSplit {
 // Cuts in front of every U+2581 unless the character before it is one of `joined_before`: those that stand before a
 // U+2581 inside some token. No token crosses such a cut, so it does not change the tokens; it makes words short.
 struct BlankMarkSplit {
-  std::unordered_set<char32_t> joined_before;
+  std::vector<char32_t> joined_before;  // ascending
 };
 
 // Writes U+2581 for each blank and puts one in front of the piece (Metaspace behind other stages).
@@ -58,7 +57,7 @@ class PreTokenizer {
     std::deque<std::string> arena;
   };
 
-  void add(SplitStage stage) { stages_.push_back(std::move(stage)); }
+  void add(SplitStage stage);
   bool empty() const { return stages_.empty(); }
 
   // One thread's state; keeps buffers between texts. The pre-tokenizer must outlive it.

@@ -11,22 +11,35 @@ constexpr uint32_t kMatchLimit = 20'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kPatternLimitBytes = 1 << 20;
 
-// PCRE2's \s counts U+180E as blank, Oniguruma and Rust do not; the property says it exactly.
-std::string with_exact_blanks(std::string_view pattern) {
+// PCRE2's \s counts U+180E as blank, Oniguruma and Rust do not; its \w leaves marks out, theirs has them. PCRE2 spells
+// \uHHHH as \x{HHHH}.
+std::string with_exact_classes(std::string_view pattern) {
+  static constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
   std::string exact;
+  bool in_class = false;
   for (size_t at = 0; at < pattern.size(); ++at) {
-    if (pattern[at] != '\\' || at + 1 == pattern.size()) {
-      exact.push_back(pattern[at]);
+    const char c = pattern[at];
+    if (c != '\\' || at + 1 == pattern.size()) {
+      if (c == '[' && !in_class) {
+        in_class = true;
+      } else if (c == ']') {
+        in_class = false;
+      }
+      exact.push_back(c);
       continue;
     }
     const char escaped = pattern[++at];
-    if (escaped == 's') {
-      exact += "\\p{White_Space}";
-    } else if (escaped == 'S') {
-      exact += "\\P{White_Space}";
+    if (escaped == 's' || escaped == 'S') {
+      exact.append(escaped == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+    } else if (escaped == 'w' && in_class) {
+      exact.append(kWord);
+    } else if ((escaped == 'w' || escaped == 'W') && !in_class) {
+      exact.append(escaped == 'w' ? "[" : "[^").append(kWord).append("]");
+    } else if (escaped == 'u' && at + 4 < pattern.size()) {
+      exact.append("\\x{").append(pattern.substr(at + 1, 4)).append("}");
+      at += 4;
     } else {
-      exact.push_back('\\');
-      exact.push_back(escaped);
+      exact.append({'\\', escaped});
     }
   }
   return exact;
@@ -53,7 +66,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (pattern.find("&&") != std::string_view::npos) {
     return error("regular expression '{}' uses class intersection (&&), which is not supported", pattern);
   }
-  const std::string exact = with_exact_blanks(pattern);
+  const std::string exact = with_exact_classes(pattern);
   auto compiled = std::make_unique<Compiled>();
   int code = 0;
   PCRE2_SIZE offset = 0;

@@ -252,16 +252,17 @@ void complete_end_of_generation(TokenizerParts& parts) {
 }
 
 BlankMarkSplit blank_mark_split(const Vocabulary& vocabulary) {
-  BlankMarkSplit split;
-  split.joined_before.insert(U'\u2581');
+  std::unordered_set<char32_t> joined{U'\u2581'};
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const std::string_view text = vocabulary.text(static_cast<TokenId>(i));
     for (size_t at = text.find(kBlankMark, 1); at != std::string_view::npos; at = text.find(kBlankMark, at + 1)) {
       size_t before = at - 1;
       while (before > 0 && (text[before] & 0xC0) == 0x80) --before;
-      split.joined_before.insert(decode_utf8(text, before).code_point);
+      joined.insert(decode_utf8(text, before).code_point);
     }
   }
+  BlankMarkSplit split{{joined.begin(), joined.end()}};
+  std::sort(split.joined_before.begin(), split.joined_before.end());
   return split;
 }
 
