@@ -13,9 +13,9 @@ namespace {
     .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,                                               \
   }
 
-constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar, 4);
+constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar, 2);
 constexpr KernelTable avx2_table = TM_KERNEL_TABLE(avx2, 4);
-constexpr KernelTable avx512_table = TM_KERNEL_TABLE(avx512, 8);
+constexpr KernelTable avx512_table = TM_KERNEL_TABLE(avx512, 12);
 
 // These builtins also ask whether the operating system saves the wide registers.
 bool has_avx2() {

@@ -257,21 +257,20 @@ TEST_P(AttentionTest, BitEqualInAnyChunksCompanyThreadsAndBlocks) {
   auto first_backend = backend_for(kernels(), 1);
   Sequence whole = make_sequence(c, first_storage, length, 5);
   step(*first_backend, c, layer, first_storage, {&whole}, {length});
-  for (const int num_threads : {1, 2, 3}) {
-    for (const int block_size : {16, 32, 64}) {
-      for (const int chunk : {1, 7, 40}) {
-        auto backend = backend_for(kernels(), num_threads);
-        Storage storage(c, block_size, 64, c.format);
-        Sequence same = make_sequence(c, storage, length, 5), other = make_sequence(c, storage, 400, 6);
-        step(*backend, c, layer, storage, {&other}, {41});
-        while (same.done < length) {
-          const int count = std::min(chunk, length - same.done);
-          step(*backend, c, layer, storage, {&other, &same}, {1 + same.done % 2, count});
-        }
-        ASSERT_EQ(std::memcmp(same.out.data(), whole.out.data(), whole.out.size() * sizeof(float)), 0)
-            << num_threads << " threads, blocks of " << block_size << ", chunks of " << chunk;
-      }
+  struct Way {
+    int num_threads, block_size, chunk;
+  };
+  for (const Way way : {Way{1, 16, 1}, Way{2, 32, 7}, Way{3, 64, 40}, Way{2, 16, 40}, Way{3, 32, 1}, Way{1, 64, 7}}) {
+    auto backend = backend_for(kernels(), way.num_threads);
+    Storage storage(c, way.block_size, 64, c.format);
+    Sequence same = make_sequence(c, storage, length, 5), other = make_sequence(c, storage, 400, 6);
+    step(*backend, c, layer, storage, {&other}, {41});
+    while (same.done < length) {
+      const int count = std::min(way.chunk, length - same.done);
+      step(*backend, c, layer, storage, {&other, &same}, {1 + same.done % 2, count});
     }
+    ASSERT_EQ(std::memcmp(same.out.data(), whole.out.data(), whole.out.size() * sizeof(float)), 0)
+        << way.num_threads << " threads, blocks of " << way.block_size << ", chunks of " << way.chunk;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #define TM_ISA avx2
 #define TM_INLINE inline __attribute__((always_inline))
+#define TM_UNROLL _Pragma("GCC unroll 16")
 
 namespace tidemill::avx2 {
 namespace {

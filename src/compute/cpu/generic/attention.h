@@ -50,10 +50,10 @@ TM_INLINE void score_groups(const TileView<T>& tile, int first, const float* que
   const T* keys[G];
   for (int g = 0; g < G; ++g) keys[g] = tile.keys[first + g];
   for (int d = 0; d < head_dim; ++d) {
-#pragma GCC unroll 4
+    TM_UNROLL
     for (int g = 0; g < G; ++g) {
       const F key = f_load(keys[g] + static_cast<size_t>(d) * tile.key_stride);
-#pragma GCC unroll 8
+      TM_UNROLL
       for (int r = 0; r < R; ++r) sums[g][r] = f_fma(key, f_set(queries[d * chunk + r]), sums[g][r]);
     }
   }
@@ -90,10 +90,10 @@ TM_INLINE void add_values(const TileView<T>& tile, const float (*weights)[softma
   }
   for (int position = tile.begin; position < tile.end; ++position) {
     const T* value = tile.values[position / 16] + static_cast<size_t>(position % 16) * value_dim + column;
-#pragma GCC unroll 8
+    TM_UNROLL
     for (int v = 0; v < V; ++v) {
       const F x = n == 16 ? f_load(value + v * 16) : f_load_n(value + v * 16, n);
-#pragma GCC unroll 8
+      TM_UNROLL
       for (int r = 0; r < R; ++r) sums[r][v] = f_fma(x, f_set(weights[r][position]), sums[r][v]);
     }
   }

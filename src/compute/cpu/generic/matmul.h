@@ -33,43 +33,47 @@ struct Quantized {
   static constexpr int scale_count = panel_rows * Groups;
 };
 
-// The codes of one block, for one vector of outputs: codes[j] holds inputs 4j .. 4j + 3.
-template <typename Kind>
-TM_INLINE void load_codes(MB (&codes)[8], const uint8_t* p, int part, MB table) {
-  p += part * lanes * 4;
-  if constexpr (Kind::bits == 8) {
-    for (int j = 0; j < 8; ++j) codes[j] = b_load(p + j * 64);
-  } else {
-    for (int j = 0; j < 4; ++j) {
-      const MB both = b_load(p + j * 64);
-      codes[j] = b_low(both);
-      codes[j + 4] = b_high(both);
-    }
-  }
-  if constexpr (Kind::lookup) {
-    for (int j = 0; j < 8; ++j) codes[j] = b_lookup(table, codes[j]);
-  }
+// dots[r] += codes (inputs 4j .. 4j + 3 of 16 outputs) times the activations of row r.
+template <typename Kind, int R>
+TM_INLINE void add_dots(MI (&dots)[R], MB codes, MB table, const ActBlock* act, int j) {
+  if constexpr (Kind::lookup) codes = b_lookup(table, codes);
+  TM_UNROLL
+  for (int r = 0; r < R; ++r) dots[r] = i_dot<Kind::wide>(dots[r], codes, act[r].q + 4 * j);
 }
 
-// sums[r] += this block's share of row r, for one vector of outputs.
+// sums[r] += the share of one block in row r, for one vector of outputs. Rows take turns, so that their chains of
+// integer sums overlap.
 template <typename Kind, int R>
-TM_INLINE void add_block(MF (&sums)[R], const MB (&codes)[8], const typename Kind::Scale* scales,
+TM_INLINE void add_block(MF (&sums)[R], const uint8_t* codes, MB table, const typename Kind::Scale* scales,
                          const typename Kind::Scale* mins, const ActBlock* act, int zero_shift) {
-  constexpr int per_group = 8 / Kind::groups;
-#pragma GCC unroll 2
+  constexpr int vectors = 8 / Kind::groups;
+  TM_UNROLL
   for (int g = 0; g < Kind::groups; ++g) {
     const int which = Kind::groups == 1 ? 0 : 1 + g;
-    const MF scale = m_load(scales + g * panel_rows);
-#pragma GCC unroll 8
+    MI dots[R];
+    TM_UNROLL
     for (int r = 0; r < R; ++r) {
-      MI dot = Kind::has_min ? i_set(0) : i_shift(i_set(act[r].negative_sum[which]), zero_shift);
-#pragma GCC unroll 8
-      for (int j = g * per_group; j < (g + 1) * per_group; ++j)
-        dot = i_dot<Kind::wide>(dot, codes[j], act[r].q + 4 * j);
-      sums[r] = m_fma(m_from(dot), m_mul(scale, m_set(act[r].scale)), sums[r]);
-      if constexpr (Kind::has_min) {
-        sums[r] = m_fma(m_load(mins + g * panel_rows), m_set(act[r].scaled_sum[which]), sums[r]);
+      dots[r] = Kind::has_min ? i_set(0) : i_shift(i_set(act[r].negative_sum[which]), zero_shift);
+    }
+    if constexpr (Kind::bits == 8) {
+      TM_UNROLL
+      for (int j = g * vectors; j < (g + 1) * vectors; ++j)
+        add_dots<Kind, R>(dots, b_load(codes + j * 64), table, act, j);
+    } else {
+      TM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const MB both = b_load(codes + j * 64);
+        add_dots<Kind, R>(dots, b_low(both), table, act, j);
+        add_dots<Kind, R>(dots, b_high(both), table, act, j + 4);
       }
+    }
+    const MF scale = m_load(scales + g * panel_rows);
+    TM_UNROLL
+    for (int r = 0; r < R; ++r) sums[r] = m_fma(m_from(dots[r]), m_mul(scale, m_set(act[r].scale)), sums[r]);
+    if constexpr (Kind::has_min) {
+      const MF min = m_load(mins + g * panel_rows);
+      TM_UNROLL
+      for (int r = 0; r < R; ++r) sums[r] = m_fma(min, m_set(act[r].scaled_sum[which]), sums[r]);
     }
   }
 }
@@ -82,7 +86,7 @@ void quantized_tile(const Panels& panels, const uint8_t* panel, const ActBlock* 
   const int num_blocks = cols / block_k;
   const MB table = Kind::lookup ? b_table(panels.table) : b_load(panel);
   for (int part = 0; part < parts; ++part) {
-    const uint8_t* code = panel;
+    const uint8_t* code = panel + part * lanes * 4;
     const Scale* scale = reinterpret_cast<const Scale*>(panel + static_cast<size_t>(num_blocks) * Kind::code_bytes);
     const Scale* min = scale + static_cast<size_t>(num_blocks) * Kind::scale_count;
     const ActBlock* block_act = act;
@@ -91,9 +95,7 @@ void quantized_tile(const Panels& panels, const uint8_t* panel, const ActBlock* 
     MF sums[R];
     for (MF& sum : sums) sum = m_zero();
     for (int b = 0; b < num_blocks; ++b) {
-      MB codes[8];
-      load_codes<Kind>(codes, code, part, table);
-      add_block<Kind, R>(sums, codes, scale, min, block_act, panels.zero_shift);
+      add_block<Kind, R>(sums, code, table, scale, min, block_act, panels.zero_shift);
       code += Kind::code_bytes;
       scale += Kind::scale_count;
       min += Kind::scale_count;
@@ -115,10 +117,10 @@ void float_tile(const uint8_t* panel, size_t stride, const float* act, int cols,
     const T* weights[P];
     for (int p = 0; p < P; ++p) weights[p] = reinterpret_cast<const T*>(panel + p * stride) + part * lanes;
     for (int k = 0; k < cols; ++k) {
-#pragma GCC unroll 4
+      TM_UNROLL
       for (int p = 0; p < P; ++p) {
         const MF w = m_load(weights[p] + static_cast<size_t>(k) * panel_rows);
-#pragma GCC unroll 8
+        TM_UNROLL
         for (int r = 0; r < R; ++r) sums[p][r] = m_fma(w, m_set(act[static_cast<size_t>(k) * R + r]), sums[p][r]);
       }
     }
@@ -173,70 +175,24 @@ inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, in
   }
 }
 
-template <typename Kind, int R>
-void tile_of_rows(const Panels& panels, const uint8_t* panel, const Activations& input, int row,
-                  float (*out)[panel_rows]) {
+// Picks the tile of exactly `rows` rows.
+template <typename Kind, int R = product_tile_rows>
+TM_INLINE void quantized_rows(const Panels& panels, const uint8_t* panel, const Activations& input, int row, int rows,
+                              float (*out)[panel_rows]) {
+  if constexpr (R > 1) {
+    if (rows < R) return quantized_rows<Kind, R - 1>(panels, panel, input, row, rows, out);
+  }
   const ActBlock* act = input.blocks + static_cast<size_t>(row) * (input.cols / block_k);
   quantized_tile<Kind, R>(panels, panel, act, input.cols, out);
 }
 
-template <typename Kind>
-TM_INLINE void quantized_rows(const Panels& panels, const uint8_t* panel, const Activations& input, int row, int rows,
-                              float (*out)[panel_rows]) {
-  switch (rows) {
-    case 1:
-      return tile_of_rows<Kind, 1>(panels, panel, input, row, out);
-    case 2:
-      return tile_of_rows<Kind, 2>(panels, panel, input, row, out);
-    case 3:
-      return tile_of_rows<Kind, 3>(panels, panel, input, row, out);
-    case 4:
-      return tile_of_rows<Kind, 4>(panels, panel, input, row, out);
-    default:
-      break;
-  }
-  if constexpr (product_tile_rows > 4) {
-    switch (rows) {
-      case 5:
-        return tile_of_rows<Kind, 5>(panels, panel, input, row, out);
-      case 6:
-        return tile_of_rows<Kind, 6>(panels, panel, input, row, out);
-      case 7:
-        return tile_of_rows<Kind, 7>(panels, panel, input, row, out);
-      default:
-        return tile_of_rows<Kind, 8>(panels, panel, input, row, out);
-    }
-  }
-}
-
-template <typename T>
+template <typename T, int R = product_tile_rows>
 TM_INLINE void float_rows(const uint8_t* panel, const Activations& input, int row, int rows, float (*out)[panel_rows]) {
+  if constexpr (R > 1) {
+    if (rows < R) return float_rows<T, R - 1>(panel, input, row, rows, out);
+  }
   const float* act = input.floats + static_cast<size_t>(row) * input.cols;
-  auto* whole = reinterpret_cast<float(*)[max_tile_rows][panel_rows]>(out);
-  switch (rows) {
-    case 1:
-      return float_tile<T, 1, 1>(panel, 0, act, input.cols, whole);
-    case 2:
-      return float_tile<T, 2, 1>(panel, 0, act, input.cols, whole);
-    case 3:
-      return float_tile<T, 3, 1>(panel, 0, act, input.cols, whole);
-    case 4:
-      return float_tile<T, 4, 1>(panel, 0, act, input.cols, whole);
-    default:
-      break;
-  }
-  if constexpr (product_tile_rows > 4) {
-    switch (rows) {
-      case 5:
-        return float_tile<T, 5, 1>(panel, 0, act, input.cols, whole);
-      case 6:
-        return float_tile<T, 6, 1>(panel, 0, act, input.cols, whole);
-      case 7:
-        return float_tile<T, 7, 1>(panel, 0, act, input.cols, whole);
-      default:
-        return float_tile<T, 8, 1>(panel, 0, act, input.cols, whole);
-    }
-  }
+  float_tile<T, R, 1>(panel, 0, act, input.cols, reinterpret_cast<float(*)[max_tile_rows][panel_rows]>(out));
 }
 
 inline void panel_tile(const Panels& panels, int32_t panel, const Activations& input, int row, int rows,

@@ -8,6 +8,7 @@
 
 #define TM_ISA scalar
 #define TM_INLINE inline __attribute__((always_inline))
+#define TM_UNROLL
 
 namespace tidemill::scalar {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using cpu::BFloat;
 using cpu::Half;
 
-constexpr int product_tile_rows = 4;
+constexpr int product_tile_rows = 2;
 
 struct F {
   float v[16];
