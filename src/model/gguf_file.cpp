@@ -39,6 +39,7 @@ const ValueFormat& format_of(ValueType type) {
 struct Budget {
   uint64_t string_bytes = GgufLimits::string_bytes;
   uint64_t array_elements = GgufLimits::array_elements;
+  uint64_t array_strings = GgufLimits::array_strings;
 };
 
 // One GGUF part from front to back; parse() is the only entry.
@@ -148,9 +149,11 @@ class Parser {
 
   template <typename Raw, typename As>
   Result<Metadata::Value> simple(const std::string& key) {
-    auto raw = reader_.value<Raw>(fmt::format("the value of metadata key '{}'", key));
-    if (!raw) return raw.error();
-    return Metadata::Value(static_cast<As>(*raw));
+    // The message is only made when it is needed: arrays come through here element by element.
+    if (reader_.rest() < sizeof(Raw)) {
+      return reader_.value<Raw>(fmt::format("the value of metadata key '{}'", key)).error();
+    }
+    return Metadata::Value(static_cast<As>(*reader_.value<Raw>("")));
   }
 
   Result<Metadata::Value> scalar(ValueType type, const std::string& key) {
@@ -201,7 +204,7 @@ class Parser {
   }
 
   Result<std::string> string(const std::string& key) {
-    // The message is only made when it is needed: a vocabulary has a million strings.
+    // As above: a vocabulary has hundreds of thousands of strings.
     if (reader_.rest() < 8) {
       return reader_.value<uint64_t>(fmt::format("a string of metadata key '{}'", key)).error();
     }
@@ -237,6 +240,13 @@ class Parser {
                    GgufLimits::array_elements);
     }
     budget_.array_elements -= *count;
+    if (type == ValueType::string) {
+      if (*count > budget_.array_strings) {
+        return error("metadata key '{}' makes the arrays exceed {} strings, the limit for one file", key,
+                     GgufLimits::array_strings);
+      }
+      budget_.array_strings -= *count;
+    }
     return elements(type, *count, key);
   }
 

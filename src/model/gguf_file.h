@@ -23,6 +23,7 @@ struct GgufLimits {
   static constexpr uint64_t name_bytes = 65535;                  // a key or a tensor name
   static constexpr uint64_t string_bytes = uint64_t{48} << 20;   // all metadata strings together
   static constexpr uint64_t array_elements = uint64_t{1} << 22;  // all arrays together
+  static constexpr uint64_t array_strings = uint64_t{1} << 20;   // strings among them: tokens and merges
   static constexpr uint64_t metadata_keys = 65536;
   static constexpr uint64_t tensors = 262144;
   static constexpr uint32_t max_alignment = 65536;

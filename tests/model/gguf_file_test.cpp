@@ -242,6 +242,9 @@ TEST(GgufFile, LimitsOfOurOwnAreNamed) {
           raw<uint32_t>(Gguf::u8) + raw(GgufLimits::array_elements + 1) +
               std::string(GgufLimits::array_elements + 1, '\0'));
   expect_refused(out.bytes(), AllOf(HasSubstr("'k'"), HasSubstr("4194304")));
+  GgufWriter strings;
+  strings.set("k", Gguf::array, gguf_strings(std::vector<std::string>(GgufLimits::array_strings + 1)));
+  expect_refused(strings.bytes(), AllOf(HasSubstr("'k'"), HasSubstr("1048576 strings")));
   GgufWriter text;
   text.text("k", std::string(GgufLimits::string_bytes + 1, 'x'));
   expect_refused(text.bytes(), AllOf(HasSubstr("'k'"), HasSubstr("50331648")));
