@@ -9,12 +9,21 @@
 namespace tidemill {
 namespace {
 
+// Areas of the scratch begin at whole cache lines.
+constexpr size_t line_floats = 16;
+
 // Widest rows of any layer, in floats.
 struct RowWidths {
   size_t query_key_value = 0;
   size_t attended = 0;
   size_t inner = 0;
   size_t branch = 0;
+
+  void round_up() {
+    for (size_t* width : {&query_key_value, &attended, &inner, &branch}) {
+      *width = (*width + line_floats - 1) / line_floats * line_floats;
+    }
+  }
   size_t total() const { return query_key_value + attended + inner + branch; }
 };
 
@@ -29,9 +38,11 @@ RowWidths row_widths(const DecoderSpec& spec) {
     widths.inner = std::max(widths.inner, static_cast<size_t>(layer.feed_forward.inner_width));
     if (attention.post_norm || layer.feed_forward.post_norm) widths.branch = static_cast<size_t>(spec.width);
   }
+  widths.round_up();
   return widths;
 }
 
+// One thread, on the host: only Gemma 2 needs it, for the few rows whose logits are wanted.
 void cap_softly(Rows rows, float cap) {
   const size_t count = static_cast<size_t>(rows.num_rows) * rows.width;
   for (size_t i = 0; i < count; ++i) rows.data[i] = cap * std::tanh(rows.data[i] / cap);
