@@ -1,0 +1,257 @@
+#include "server/api_server.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <ctime>
+
+#include "base/printable.h"
+#include "server/api_state.h"
+#include "server/openai/generation.h"
+#include "server/token_endpoints.h"
+
+namespace tidemill {
+namespace {
+
+bool is_json_or_unsaid(std::string_view type) {
+  const std::string_view kind = type.substr(0, type.find(';'));
+  const auto is = [&](std::string_view name) { return equal_without_case(kind.substr(0, kind.find_last_not_of(' ') + 1), name); };
+  // curl -d says urlencoded unless told otherwise, and means JSON here.
+  return type.empty() || is("application/json") || is("text/json") || is("text/plain") ||
+         is("application/x-www-form-urlencoded") || is("application/octet-stream") || kind.ends_with("+json");
+}
+
+HttpReply json_reply(const Json& body, int status = 200) {
+  HttpReply reply;
+  reply.status = status;
+  reply.body = to_line(body);
+  return reply;
+}
+
+Json model_json(const ServedModel& model, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", model.created_unix_s},
+          {"owned_by", model.owned_by},
+          {"root", model.names.front()},
+          {"parent", nullptr},
+          {"max_model_len", model.max_model_len_tokens}};
+}
+
+}  // namespace
+
+ApiServer::State::State(ServerConfig server_config, KeyRing ring, Cors cors_rules)
+    : config(std::move(server_config)),
+      keys(std::move(ring)),
+      cors(std::move(cors_rules)),
+      log(config.request_log),
+      text_work(config.num_text_threads, config.max_waiting_text_jobs),
+      http(config.listen, config.http, *this) {}
+
+HttpHeaders ApiServer::State::common_headers(const HttpRequest& request, const std::string& request_id) const {
+  HttpHeaders headers = cors.reply_headers(request);
+  headers.emplace_back("X-Request-Id", request_id);
+  return headers;
+}
+
+HttpReply ApiServer::State::refusal(const ApiError& error, const HttpRequest& head, RouteId route) {
+  HttpReply reply = error_reply(error);
+  const std::string request_id = request_id_of(head);
+  for (auto& header : common_headers(head, request_id)) reply.headers.push_back(std::move(header));
+  counters.count(route, error.status);
+  log.write({.request_id = request_id, .tenant = {}, .peer = head.peer, .method = head.method, .path = head.path,
+             .status = error.status, .body_bytes = reply.body.size(), .finish_reasons = {}});
+  return reply;
+}
+
+HttpReply ApiServer::State::protocol_error(int status, const std::string& message, const HttpRequest& head) {
+  HttpReply reply = refusal(from_status(status, message), head, RouteId::none);
+  reply.close = true;
+  return reply;
+}
+
+std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& head) {
+  if (std::optional<HttpReply> preflight = cors.preflight(head)) return preflight;
+  const RouteMatch match = match_route(head.method, head.path);
+  const RouteId id = match.route ? match.route->id : RouteId::none;
+  if (!(match.route && match.route->is_public) && !keys.admit(head)) return refusal(unauthorized(), head, id);
+  if (!match.route && match.allowed_methods.empty())
+    return refusal(not_found(fmt::format("there is no route {}", printable(head.path)), "route_not_found"), head, id);
+  if (!match.route) {
+    HttpReply reply = refusal(from_status(405, fmt::format("{} takes {}", printable(head.path), match.allowed_methods)), head, id);
+    reply.headers.emplace_back("Allow", match.allowed_methods);
+    return reply;
+  }
+  if (match.route->needs_model) {
+    const Phase now = phase;
+    if (!engine.load() && now != Phase::stopping)
+      return refusal(unavailable("the model is loading", "model_loading", 1), head, id);
+    const bool posts = std::string_view(match.route->method) == "POST";
+    if (now == Phase::stopping && (posts || !engine.load()))
+      return refusal(unavailable("the server is shutting down", "shutting_down", 1), head, id);
+    if (posts && !is_json_or_unsaid(head.header("Content-Type")))
+      return refusal(from_status(415, "the body must be JSON, as application/json"), head, id);
+  }
+  return std::nullopt;
+}
+
+void ApiServer::State::handle(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Route& route = *match_route(request.method, request.path).route;
+  const std::string request_id = request_id_of(request);
+  const std::string tenant = route.is_public ? std::string() : keys.admit(request).value_or("");
+  exchange->set_reply_headers(common_headers(request, request_id));
+  std::shared_ptr<Generation> generation;
+  if (route.id == RouteId::chat_completions || route.id == RouteId::completions)
+    generation = std::make_shared<Generation>(exchange, hub, *model, request_id);
+  watch(*exchange, route.id, request_id, tenant, generation);
+  if (std::string_view(route.method) == "GET") return Exchange::reply(exchange, answer_get(route.id, request));
+  const bool taken = text_work.push([this, exchange, id = route.id, tenant, generation] {
+    // Library code below may throw on inputs we did not think of: the client gets an answer all the same.
+    try {
+      generation ? start_generation(*generation, generation, id, tenant) : answer_post(exchange, id);
+    } catch (const std::exception&) {
+      Exchange::reply(exchange, error_reply(server_fault("the request could not be handled")));
+    }
+  });
+  if (!taken) Exchange::reply(exchange, error_reply(unavailable("too many requests wait to be read", "overloaded", 1)));
+}
+
+// What happens when the reply ends, or the client leaves.
+void ApiServer::State::watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
+                             const std::shared_ptr<Generation>& generation) {
+  if (generation) exchange.on_gone([this, generation] { hub.abandon(*generation); });
+  LoggedRequest entry;
+  if (log.on()) {
+    const HttpRequest& request = exchange.request();
+    entry = {.request_id = request_id, .tenant = tenant, .peer = request.peer, .method = request.method,
+             .path = request.path, .finish_reasons = {}};
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  exchange.on_end([this, route, entry = std::move(entry), begin, generation](int status, size_t body_bytes) mutable {
+    counters.count(route, status);
+    if (!log.on()) return;
+    entry.status = status;
+    entry.body_bytes = body_bytes;
+    entry.time = std::chrono::steady_clock::now() - begin;
+    if (generation && status == 200) {
+      entry.prompt_tokens = generation->summary().prompt_tokens;
+      entry.completion_tokens = generation->summary().completion_tokens;
+      entry.finish_reasons = generation->summary().finish_reasons;
+    }
+    log.write(entry);
+  });
+}
+
+void ApiServer::State::start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route,
+                                        const std::string& tenant) {
+  const std::shared_ptr<Exchange>& exchange = generation.exchange();
+  if (generation.gone()) return;
+  auto body = parse_json(exchange->take_body());
+  if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
+  const bool chat = route == RouteId::chat_completions;
+  ReadResult read = chat ? read_chat_request(std::get<Json>(body), *model, config.api)
+                         : read_completion_request(std::get<Json>(body), *model, config.api);
+  if (ApiError* error = std::get_if<ApiError>(&read)) return Exchange::reply(exchange, error_reply(*error));
+  std::vector<Request> requests =
+      generation.begin(std::move(std::get<GenerationRequest>(read)), tenant, static_cast<int64_t>(std::time(nullptr)));
+  const RequestHub::Submitted submitted = hub.submit(owner, std::move(requests), generation.first_pieces());
+  if (const Refusal* refusal = std::get_if<Refusal>(&submitted))
+    Exchange::reply(exchange, error_reply(from_refusal(*refusal)));
+}
+
+void ApiServer::State::answer_post(const std::shared_ptr<Exchange>& exchange, RouteId route) {
+  auto body = parse_json(exchange->take_body());
+  if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
+  const Json& object = std::get<Json>(body);
+  JsonResult result = route == RouteId::tokenize     ? tokenize(object, *model, config.api)
+                      : route == RouteId::detokenize ? detokenize(object, *model)
+                                                     : apply_template(object, *model, config.api);
+  if (ApiError* error = std::get_if<ApiError>(&result)) return Exchange::reply(exchange, error_reply(*error));
+  Exchange::reply(exchange, json_reply(std::get<Json>(result)));
+}
+
+HttpReply ApiServer::State::health() const {
+  const Phase now = phase;
+  const auto ill = [](const char* status, const char* message) {
+    const ApiError error = unavailable(message, status, 1);
+    return json_reply({{"status", status}, {"error", Json::parse(error_body(error))["error"]}}, 503);
+  };
+  if (now == Phase::loading) return ill("loading", "the model is loading");
+  if (now == Phase::stopping) return ill("shutting_down", "the server is shutting down");
+  if (engine.load()->stuck()) return ill("stuck", "a step of the engine does not end");
+  return json_reply({{"status", "ok"}});
+}
+
+HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request) const {
+  if (route == RouteId::health) return health();
+  if (route == RouteId::version) return json_reply({{"version", config.version}});
+  if (route == RouteId::metrics) {
+    HttpReply reply;
+    reply.content_type = kMetricsContentType;
+    reply.body = metrics_text(engine.load()->stats(), counters, http.num_connections(), model->names.front());
+    return reply;
+  }
+  if (route == RouteId::models) {
+    Json list = Json::array();
+    for (const std::string& name : model->names) list.push_back(model_json(*model, name));
+    return json_reply({{"object", "list"}, {"data", std::move(list)}});
+  }
+  // Names are looked up in the table of served ones, byte for byte or percent-decoded; they never meet a file system.
+  const std::string_view asked = std::string_view(request.path).substr(request.path.find("/models/") + 8);
+  for (const std::string& name : model->names)
+    if (asked == name || percent_decoded(asked) == name) return json_reply(model_json(*model, name));
+  return error_reply(not_found(fmt::format("the model \"{}\" does not exist", printable(asked)), "model_not_found"));
+}
+
+ApiServer::ApiServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ApiServer::~ApiServer() { stop(); }
+
+Result<std::unique_ptr<ApiServer>> ApiServer::make(ServerConfig config) {
+  Result<KeyRing> keys = KeyRing::make(config.api_keys);
+  if (!keys) return keys.error();
+  config.api_keys.clear();
+  Result<Cors> cors = Cors::make(config.cors);
+  if (!cors) return cors.error();
+  auto state = std::make_unique<State>(std::move(config), *std::move(keys), *std::move(cors));
+  return std::unique_ptr<ApiServer>(new ApiServer(std::move(state)));
+}
+
+Result<void> ApiServer::start() { return state_->http.start(); }
+uint16_t ApiServer::port() const { return state_->http.port(); }
+EventListener& ApiServer::events() { return state_->hub; }
+size_t ApiServer::num_connections() const { return state_->http.num_connections(); }
+size_t ApiServer::num_open_requests() const { return state_->hub.num_open(); }
+
+void ApiServer::set_ready(Engine& engine, ServedModel model) {
+  state_->model = std::make_unique<const ServedModel>(std::move(model));
+  state_->engine = &engine;
+  state_->hub.attach(engine);
+  Phase loading = Phase::loading;
+  state_->phase.compare_exchange_strong(loading, Phase::ready);
+}
+
+void ApiServer::begin_shutdown(std::chrono::milliseconds limit) {
+  if (state_->phase.exchange(Phase::stopping) == Phase::stopping) return;
+  state_->http.stop_accepting();
+  if (Engine* engine = state_->engine) engine->shutdown(limit);
+}
+
+bool ApiServer::finished() const {
+  // In the order in which a request passes them, so that one on its way is seen by one of them.
+  const Engine* engine = state_->engine;
+  return state_->text_work.idle() && (!engine || engine->finished()) && state_->hub.idle() &&
+         state_->http.count_busy_connections() == 0;
+}
+
+void ApiServer::stop() {
+  if (!state_) return;
+  state_->phase = Phase::stopping;
+  state_->text_work.stop();
+  state_->hub.detach();
+  state_->hub.stop();
+  state_->http.stop();
+  state_->engine = nullptr;
+}
+
+}  // namespace tidemill

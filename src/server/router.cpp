@@ -1,0 +1,60 @@
+#include "server/router.h"
+
+namespace tidemill {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"GET", "/health", RouteId::health, true, false},
+    {"GET", "/v1/health", RouteId::health, true, false},
+    {"GET", "/ping", RouteId::health, true, false},
+    {"GET", "/version", RouteId::version, false, false},
+    {"GET", "/metrics", RouteId::metrics, false, true},
+    {"GET", "/v1/models", RouteId::models, false, true},
+    {"GET", "/models", RouteId::models, false, true},
+    {"GET", "/v1/models/", RouteId::model, false, true},
+    {"POST", "/v1/chat/completions", RouteId::chat_completions, false, true},
+    {"POST", "/chat/completions", RouteId::chat_completions, false, true},
+    {"POST", "/v1/completions", RouteId::completions, false, true},
+    {"POST", "/tokenize", RouteId::tokenize, false, true},
+    {"POST", "/detokenize", RouteId::detokenize, false, true},
+    {"POST", "/apply-template", RouteId::apply_template, false, true},
+};
+
+bool covers(std::string_view pattern, std::string_view path) {
+  if (pattern.back() == '/') return path.size() > pattern.size() && path.starts_with(pattern);
+  return path == pattern;
+}
+
+}  // namespace
+
+std::span<const Route> route_table() { return kRoutes; }
+
+const char* route_name(RouteId id) {
+  switch (id) {
+    case RouteId::health: return "/health";
+    case RouteId::metrics: return "/metrics";
+    case RouteId::version: return "/version";
+    case RouteId::models: return "/v1/models";
+    case RouteId::model: return "/v1/models/{id}";
+    case RouteId::chat_completions: return "/v1/chat/completions";
+    case RouteId::completions: return "/v1/completions";
+    case RouteId::tokenize: return "/tokenize";
+    case RouteId::detokenize: return "/detokenize";
+    case RouteId::apply_template: return "/apply-template";
+    case RouteId::none: return "none";
+  }
+  return "none";
+}
+
+RouteMatch match_route(std::string_view method, std::string_view path) {
+  const std::string_view wanted = method == "HEAD" ? "GET" : method;
+  RouteMatch match;
+  for (const Route& route : kRoutes) {
+    if (!covers(route.path, path)) continue;
+    if (wanted == route.method) return {&route, {}};
+    match.allowed_methods = std::string(route.method) == "GET" ? "GET, HEAD" : route.method;
+  }
+  return match;
+}
+
+}  // namespace tidemill

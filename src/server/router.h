@@ -1,0 +1,46 @@
+// The route table: which method and path leads where, and who may call it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tidemill {
+
+enum class RouteId : uint8_t {
+  health,
+  metrics,
+  version,
+  models,
+  model,
+  chat_completions,
+  completions,
+  tokenize,
+  detokenize,
+  apply_template,
+  none,  // no such route
+};
+inline constexpr size_t kNumRoutes = static_cast<size_t>(RouteId::none) + 1;
+
+struct Route {
+  const char* method;
+  const char* path;  // one that ends in '/' also covers what is below it
+  RouteId id;
+  bool is_public;    // needs no API key
+  bool needs_model;  // 503 while there is none
+};
+
+std::span<const Route> route_table();
+// A fixed name for metrics and logs.
+const char* route_name(RouteId id);
+
+struct RouteMatch {
+  const Route* route = nullptr;
+  std::string allowed_methods;  // of the path, when it has routes but none for the method
+};
+// HEAD goes where GET goes.
+RouteMatch match_route(std::string_view method, std::string_view path);
+
+}  // namespace tidemill
