@@ -47,7 +47,7 @@ class PerplexityCommand final : public Command {
   Result<int> run() override {
     const Result<std::string> text = read_text_file(text_path_, max_text_bytes);
     if (!text) return text.error();
-    run_.max_model_len = chunk_tokens_;
+    run_.max_model_len = chunk_tokens_ + 1;  // the engine wants room for one more
     run_.engine.max_num_seqs = chunks_at_once;
     run_.engine.max_num_batched_tokens = 512;
     run_.engine.prefix_caching = false;

@@ -37,7 +37,7 @@ std::vector<std::string> names_of(const ServeOptions& options, const EngineStack
   std::vector<std::string> names;
   const std::string stem = path.extension() == ".gguf" || path.extension() == ".safetensors" ? path.stem().string()
                                                                                              : path.filename().string();
-  for (const std::string& name : {stem, options.run.model_path, stack.name}) {
+  for (const std::string& name : {stem, stack.name}) {  // no path: clients need not know our folders
     if (!name.empty() && is_valid_utf8(name) && std::find(names.begin(), names.end(), name) == names.end()) {
       names.push_back(name);
     }

@@ -34,9 +34,9 @@ void add_access_options(OptionList& list, ServeOptions& target) {
   list.group("API");
   list.texts("--api-key", &target.api_keys, "KEY", "A key that callers must present. Without any, everybody may call.");
   list.text("--api-key-file", &target.api_key_file, "FILE", "Keys, one a line.");
-  list.texts(
-      "--served-model-name,--alias", &target.served_names, "NAME",
-      "Name of the model in requests; the first is the one in replies. Without it, the path and the file's name.");
+  list.texts("--served-model-name,--alias", &target.served_names, "NAME",
+             "Name of the model in requests; the first is the one in replies. Without it, the file's name and the name "
+             "inside.");
   list.text("--chat-template,--chat-template-file", &target.run.chat_template_path, "FILE",
             "Jinja template instead of the model's own.");
   list.flag("--trust-request-chat-template", &target.server.api.allow_request_templates,
