@@ -64,8 +64,10 @@ void add_limit_options(OptionList& list, ServeOptions& target) {
   list.duration("--queue-timeout", &engine.queue_timeout, "Longest wait of a request for its first step.");
   list.duration("--shutdown-timeout", &engine.shutdown_timeout,
                 "How long running requests may go on after SIGTERM; a second SIGTERM ends at once.");
-  list.integer("--max-request-bytes", &http.max_body_bytes, "SIZE", 1, max_bytes, "Largest body of a request.");
-  list.integer("--max-header-bytes", &http.max_header_bytes, "SIZE", 1024, 1 << 24, "Largest headers of a request.");
+  list.integer("--max-request-bytes", &http.max_body_bytes, "SIZE", 1, max_bytes, "Largest body of a request.",
+               "16MiB");
+  list.integer("--max-header-bytes", &http.max_header_bytes, "SIZE", 1024, 1 << 24, "Largest headers of a request.",
+               "64KiB");
   list.integer("--max-connections", &http.max_connections, "N", 0, max_count,
                "Connections at once; 0 = what the system's limit of open files allows.");
   list.duration("--header-timeout", &http.header_timeout, "For a client to send its headers.");

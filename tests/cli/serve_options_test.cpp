@@ -1,0 +1,105 @@
+#include "cli/serve_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "cli/option_parser.h"
+
+namespace tidemill {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string fault(ServeOptions& options, const std::vector<std::string>& arguments) {
+  OptionList list;
+  add_serve_options(list, options);
+  const Result<ParsedCommand> parsed = parse_options(list, arguments, {});
+  if (!parsed) return parsed.error().message;
+  const Result<void> finished = finish_serve_options(options);
+  return finished ? "" : finished.error().message;
+}
+
+TEST(ServeOptions, KnownNamesOfOtherServersWork) {
+  ServeOptions options;
+  ASSERT_EQ(fault(options, {"--gpu-memory-utilization",
+                            "0.9",
+                            "--num-gpu-blocks-override",
+                            "64",
+                            "--max-model-len",
+                            "auto",
+                            "--kv-cache-dtype",
+                            "float32",
+                            "--block-size",
+                            "16",
+                            "--batching",
+                            "static",
+                            "--kv-cache",
+                            "off",
+                            "--kv-reserve",
+                            "full",
+                            "--scheduling-policy",
+                            "priority",
+                            "--no-enable-prefix-caching",
+                            "--quantization",
+                            "q8_0",
+                            "--generation-config",
+                            "vllm"}),
+            "");
+  EXPECT_EQ(options.run.kv_budget.memory_utilization, 0.9);
+  EXPECT_EQ(options.run.kv_budget.num_blocks, 64);
+  EXPECT_EQ(options.run.max_model_len, RunOptions::auto_length);
+  EXPECT_EQ(options.run.kv_formats.sealed, KvFormat::fp32);
+  EXPECT_EQ(options.run.engine.block_size_tokens, 16);
+  EXPECT_EQ(options.run.engine.batching, BatchingMode::fixed);
+  EXPECT_FALSE(options.run.engine.kv_cache);
+  EXPECT_EQ(options.run.engine.kv_reserve, KvReserve::full);
+  EXPECT_EQ(options.run.engine.policy, PolicyKind::priority);
+  EXPECT_FALSE(options.run.engine.prefix_caching);
+  EXPECT_EQ(options.run.quantization, DType::q8_0);
+  EXPECT_FALSE(options.run.model_sampling);
+}
+
+TEST(ServeOptions, KeysOfFlagsAndFileAreJoined) {
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / "keys.txt";
+  std::ofstream(file) << "# ours\nsecond\n\nthird\n";
+  ServeOptions options;
+  ASSERT_EQ(fault(options, {"--api-key", "first", "--api-key-file", file.string()}), "");
+  EXPECT_THAT(options.server.api_keys, ElementsAre("first", "second", "third"));
+  ServeOptions absent;
+  EXPECT_THAT(fault(absent, {"--api-key-file", "/nowhere/keys"}), HasSubstr("--api-key-file"));
+}
+
+TEST(ServeOptions, OriginsAreListedOrJson) {
+  ServeOptions every;
+  ASSERT_EQ(fault(every, {}), "");
+  EXPECT_THAT(every.server.cors.origins, ElementsAre("*"));
+  ServeOptions some;
+  ASSERT_EQ(fault(some, {"--allowed-origins", "https://a.test", "--allowed-origins", "[\"https://b.test\"]"}), "");
+  EXPECT_THAT(some.server.cors.origins, ElementsAre("https://a.test", "https://b.test"));
+  ServeOptions broken;
+  EXPECT_THAT(fault(broken, {"--allowed-origins", "[1]"}), HasSubstr("something else than strings"));
+}
+
+TEST(ServeOptions, ACertificateNeedsItsKey) {
+  ServeOptions options;
+  EXPECT_THAT(fault(options, {"--ssl-certfile", "c.pem"}), HasSubstr("belong together"));
+}
+
+TEST(ServeOptions, NoNameIsTakenTwice) {
+  ServeOptions options;
+  OptionList list;
+  add_serve_options(list, options);
+  std::set<std::string> names;
+  for (const Option& option : list.options()) {
+    for (const std::string& name : option.names) EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_FALSE(option.help.empty()) << option.names.front();
+  }
+}
+
+}  // namespace
+}  // namespace tidemill
