@@ -23,7 +23,8 @@ TM_INLINE void quantize_block(const float* x, ActBlock* out) {
   f_store_i8(out->q + 16, q_high);
   const float scale = largest / 127.0f;
   out->scale = scale;
-  const float sums[3] = {f_sum(f_add(q_low, q_high)), f_sum(q_low), f_sum(q_high)};  // whole numbers: exact
+  const float low_sum = f_sum(q_low), high_sum = f_sum(q_high);  // whole numbers: exact in any order
+  const float sums[3] = {low_sum + high_sum, low_sum, high_sum};
   for (int i = 0; i < 3; ++i) {
     out->scaled_sum[i] = scale * sums[i];
     out->negative_sum[i] = sums[i] == sums[i] ? -static_cast<int32_t>(sums[i]) : 0;
