@@ -3,7 +3,11 @@
 // submit, cancel, finish_choice, shutdown and stats may be called from any thread; they talk to the engine thread
 // through a bounded inbox and never wait for a step. The listener is called on the engine thread, once per step with
 // all events of that step, and must not block. Every accepted request gets exactly one terminal event per choice.
-// run() may be driven by the caller (tests, simulation: step_once()) or by a thread that start() makes.
+// Decisions that clients see: prompt plus output may exceed the KV cache; a request that has it to itself when it is
+// full ends with `length`, after one token more than positions fit. max_tokens 0 computes the prompt, draws nothing and
+// ends with `length`. First come, first served, but a short prompt may overtake the rest of a long one (scheduler.h).
+// Each choice ends once; finish_choice on a choice that ended meanwhile changes nothing. run() may be driven by the
+// caller (tests, simulation: step_once()) or by a thread that start() makes.
 #pragma once
 
 #include <atomic>

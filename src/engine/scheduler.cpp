@@ -67,7 +67,13 @@ void Scheduler::free_place(Sequence& sequence, bool keep) {
   sequence.promised_bytes = 0;
   kv_.release(sequence, keep);
   std::erase(running_, &sequence);
-  std::erase_if(granted_, [&](const auto& granted) { return granted.first == &sequence; });
+  if (sequence.last_step == step_) {  // it may have rows in the step being made
+    std::erase_if(granted_, [&](const auto& granted) {
+      if (granted.first != &sequence) return false;
+      num_granted_rows_ -= granted.second;
+      return true;
+    });
+  }
   if (--sequence.request->num_running_choices == 0) tenants_.stop_running(sequence.request->request.tenant);
 }
 
@@ -133,6 +139,7 @@ StepPlan Scheduler::schedule(Clock::Time now) {
   now_ = now;
   ++step_;
   granted_.clear();
+  num_granted_rows_ = 0;
   newly_admitted_.clear();
   blocked_on_kv_ = false;
   const auto order = [this](const Sequence* a, const Sequence* b) { return before(a, b); };
@@ -142,7 +149,7 @@ StepPlan Scheduler::schedule(Clock::Time now) {
   const int32_t budget = config_.kv_cache ? config_.max_num_batched_tokens : std::numeric_limits<int32_t>::max();
   const std::vector<Sequence*> decodes = decodes_in_order(budget);
   schedule_decodes(decodes, budget - rows_kept_for_prompts(decodes, budget));
-  schedule_prompts(static_cast<int32_t>(budget - num_granted_rows()));
+  schedule_prompts(static_cast<int32_t>(budget - num_granted_rows_));
   schedule_decodes(decodes_in_order(budget), budget);  // choices just born, and what no prompt could use
 
   StepPlan plan;
@@ -174,15 +181,9 @@ int32_t Scheduler::rows_kept_for_prompts(const std::vector<Sequence*>& decodes, 
   return std::max(1, budget / kSaturatedEvery);
 }
 
-int64_t Scheduler::num_granted_rows() const {
-  int64_t num_rows = 0;
-  for (const auto& [sequence, rows] : granted_) num_rows += rows;
-  return num_rows;
-}
-
 void Scheduler::schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget) {
   for (Sequence* sequence : decodes) {
-    if (num_granted_rows() >= budget) return;
+    if (num_granted_rows_ >= budget) return;
     // Preempted meanwhile, served already, or about to end.
     if (sequence->status != SequenceStatus::running || sequence->last_step == step_) continue;
     if (std::ranges::find(overfull_, sequence) != overfull_.end()) continue;
@@ -243,6 +244,7 @@ bool Scheduler::grant(Sequence& sequence, int32_t num_rows) {
   if (!request.first_scheduled) request.first_scheduled = now_;
   sequence.last_step = step_;
   granted_.emplace_back(&sequence, num_rows);
+  num_granted_rows_ += num_rows;
   return true;
 }
 

@@ -89,7 +89,6 @@ class Scheduler {
 
   std::vector<Sequence*> decodes_in_order(int32_t budget) const;
   int32_t rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const;
-  int64_t num_granted_rows() const;
   void schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget);
   void schedule_prompts(int32_t budget);
   std::vector<Candidate> prompt_candidates();
@@ -130,6 +129,7 @@ class Scheduler {
   uint64_t step_ = 0;
   Clock::Time now_{};
   std::vector<std::pair<Sequence*, int32_t>> granted_;  // with their rows
+  int64_t num_granted_rows_ = 0;
   std::vector<BlockMove> moves_;
   std::vector<SlotId> ended_;
   std::vector<Sequence*> planned_;
