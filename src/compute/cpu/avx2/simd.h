@@ -8,7 +8,11 @@
 
 #define TM_ISA avx2
 #define TM_INLINE inline __attribute__((always_inline))
+#ifdef TM_NO_UNROLL
+#define TM_UNROLL
+#else
 #define TM_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace tidemill::avx2 {
 namespace {
