@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 
@@ -15,7 +16,9 @@ namespace {
 
 bool is_json_or_unsaid(std::string_view type) {
   const std::string_view kind = type.substr(0, type.find(';'));
-  const auto is = [&](std::string_view name) { return equal_without_case(kind.substr(0, kind.find_last_not_of(' ') + 1), name); };
+  const auto is = [&](std::string_view name) {
+    return equal_without_case(kind.substr(0, kind.find_last_not_of(' ') + 1), name);
+  };
   // curl -d says urlencoded unless told otherwise, and means JSON here.
   return type.empty() || is("application/json") || is("text/json") || is("text/plain") ||
          is("application/x-www-form-urlencoded") || is("application/octet-stream") || kind.ends_with("+json");
@@ -59,8 +62,14 @@ HttpReply ApiServer::State::refusal(const ApiError& error, const HttpRequest& he
   const std::string request_id = request_id_of(head);
   for (auto& header : common_headers(head, request_id)) reply.headers.push_back(std::move(header));
   counters.count(route, error.status);
-  log.write({.request_id = request_id, .tenant = {}, .peer = head.peer, .method = head.method, .path = head.path,
-             .status = error.status, .body_bytes = reply.body.size(), .finish_reasons = {}});
+  log.write({.request_id = request_id,
+             .tenant = {},
+             .peer = head.peer,
+             .method = head.method,
+             .path = head.path,
+             .status = error.status,
+             .body_bytes = reply.body.size(),
+             .finish_reasons = {}});
   return reply;
 }
 
@@ -78,7 +87,8 @@ std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& h
   if (!match.route && match.allowed_methods.empty())
     return refusal(not_found(fmt::format("there is no route {}", printable(head.path)), "route_not_found"), head, id);
   if (!match.route) {
-    HttpReply reply = refusal(from_status(405, fmt::format("{} takes {}", printable(head.path), match.allowed_methods)), head, id);
+    HttpReply reply =
+        refusal(from_status(405, fmt::format("{} takes {}", printable(head.path), match.allowed_methods)), head, id);
     reply.headers.emplace_back("Allow", match.allowed_methods);
     return reply;
   }
@@ -118,14 +128,18 @@ void ApiServer::State::handle(std::shared_ptr<Exchange> exchange) {
 }
 
 // What happens when the reply ends, or the client leaves.
-void ApiServer::State::watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
-                             const std::shared_ptr<Generation>& generation) {
+void ApiServer::State::watch(Exchange& exchange, RouteId route, const std::string& request_id,
+                             const std::string& tenant, const std::shared_ptr<Generation>& generation) {
   if (generation) exchange.on_gone([this, generation] { hub.abandon(*generation); });
   LoggedRequest entry;
   if (log.on()) {
     const HttpRequest& request = exchange.request();
-    entry = {.request_id = request_id, .tenant = tenant, .peer = request.peer, .method = request.method,
-             .path = request.path, .finish_reasons = {}};
+    entry = {.request_id = request_id,
+             .tenant = tenant,
+             .peer = request.peer,
+             .method = request.method,
+             .path = request.path,
+             .finish_reasons = {}};
   }
   const auto begin = std::chrono::steady_clock::now();
   exchange.on_end([this, route, entry = std::move(entry), begin, generation](int status, size_t body_bytes) mutable {
@@ -183,15 +197,22 @@ HttpReply ApiServer::State::health() const {
   return json_reply({{"status", "ok"}});
 }
 
-HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request) const {
+HttpReply ApiServer::State::metrics() {
+  EngineStats stats = engine.load()->stats();
+  const uint64_t late = std::min(hub.num_late_discards(), stats.generation_tokens);
+  stats.generation_tokens = std::max(stats.generation_tokens - late, shown_generation_tokens);
+  stats.discarded_tokens += late;
+  shown_generation_tokens = stats.generation_tokens;
+  HttpReply reply;
+  reply.content_type = kMetricsContentType;
+  reply.body = metrics_text(stats, counters, http.num_connections(), model->names.front());
+  return reply;
+}
+
+HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request) {
   if (route == RouteId::health) return health();
   if (route == RouteId::version) return json_reply({{"version", config.version}});
-  if (route == RouteId::metrics) {
-    HttpReply reply;
-    reply.content_type = kMetricsContentType;
-    reply.body = metrics_text(engine.load()->stats(), counters, http.num_connections(), model->names.front());
-    return reply;
-  }
+  if (route == RouteId::metrics) return metrics();
   if (route == RouteId::models) {
     Json list = Json::array();
     for (const std::string& name : model->names) list.push_back(model_json(*model, name));
@@ -205,7 +226,9 @@ HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request
 }
 
 ApiServer::ApiServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
-ApiServer::~ApiServer() { stop(); }
+ApiServer::~ApiServer() {
+  stop();
+}
 
 Result<std::unique_ptr<ApiServer>> ApiServer::make(ServerConfig config) {
   Result<KeyRing> keys = KeyRing::make(config.api_keys);
@@ -217,11 +240,21 @@ Result<std::unique_ptr<ApiServer>> ApiServer::make(ServerConfig config) {
   return std::unique_ptr<ApiServer>(new ApiServer(std::move(state)));
 }
 
-Result<void> ApiServer::start() { return state_->http.start(); }
-uint16_t ApiServer::port() const { return state_->http.port(); }
-EventListener& ApiServer::events() { return state_->hub; }
-size_t ApiServer::num_connections() const { return state_->http.num_connections(); }
-size_t ApiServer::num_open_requests() const { return state_->hub.num_open(); }
+Result<void> ApiServer::start() {
+  return state_->http.start();
+}
+uint16_t ApiServer::port() const {
+  return state_->http.port();
+}
+EventListener& ApiServer::events() {
+  return state_->hub;
+}
+size_t ApiServer::num_connections() const {
+  return state_->http.num_connections();
+}
+size_t ApiServer::num_open_requests() const {
+  return state_->hub.num_open();
+}
 
 void ApiServer::set_ready(Engine& engine, ServedModel model) {
   state_->model = std::make_unique<const ServedModel>(std::move(model));

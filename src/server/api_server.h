@@ -1,8 +1,8 @@
 // The server as a whole: HTTP in front, the engine behind, the OpenAI API between them.
 //
 // Life: construct, start() (answers /health with 503 "loading"), make the engine with events() as its listener,
-// set_ready(), serve; begin_shutdown(), wait until finished(), stop(), destroy the engine, then the server. A server that
-// is told to shut down while loading never becomes ready.
+// set_ready(), serve; begin_shutdown(), wait until finished(), stop(), destroy the engine, then the server. A server
+// that is told to shut down while loading never becomes ready.
 //
 // All methods but the constructor may be called from any thread, begin_shutdown() also by a thread that waits for
 // signals (not from a signal handler). Three kinds of threads work inside: one for I/O, a few for text, one that hands

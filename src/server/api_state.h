@@ -34,7 +34,8 @@ class ApiServer::State final : public HttpHandler {
   HttpReply protocol_error(int status, const std::string& message, const HttpRequest& head) override;
 
   // I/O thread.
-  HttpReply answer_get(RouteId route, const HttpRequest& request) const;
+  HttpReply answer_get(RouteId route, const HttpRequest& request);
+  HttpReply metrics();
   HttpReply health() const;
   void watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
              const std::shared_ptr<Generation>& generation);
@@ -50,6 +51,7 @@ class ApiServer::State final : public HttpHandler {
   const Cors cors;
   RequestLog log;
   HttpCounters counters;
+  uint64_t shown_generation_tokens = 0;  // I/O thread: counters never fall
   std::atomic<Phase> phase{Phase::loading};
   // Written once, before phase turns ready.
   std::unique_ptr<const ServedModel> model;

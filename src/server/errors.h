@@ -1,7 +1,7 @@
 // The one form of every error reply: {"error": {"message", "type", "param", "code"}}.
 //
-// Messages are one sentence and valid UTF-8; text from a client is repeated only through printable(). No file path, type
-// name or internal state ever goes into one.
+// Messages are one sentence and valid UTF-8; text from a client is repeated only through printable(). No file path,
+// type name or internal state ever goes into one.
 #pragma once
 
 #include <optional>

@@ -50,7 +50,9 @@ std::variant<Json, ApiError> parse_json(std::string_view text) {
   }
 }
 
-std::string to_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 std::optional<int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
@@ -66,12 +68,18 @@ std::optional<int64_t> as_integer(const Json& value) {
 
 const char* kind_of(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::boolean: return "a boolean";
-    case Json::value_t::string: return "a string";
-    case Json::value_t::array: return "a list";
-    case Json::value_t::object: return "an object";
-    default: return "a number";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "a number";
   }
 }
 
@@ -90,7 +98,9 @@ std::optional<bool> Fields::boolean(const char* name) {
   return value->get<bool>();
 }
 
-bool Fields::boolean(const char* name, bool fallback) { return boolean(name).value_or(fallback); }
+bool Fields::boolean(const char* name, bool fallback) {
+  return boolean(name).value_or(fallback);
+}
 
 std::optional<int64_t> Fields::integer(const char* name, int64_t least, int64_t most) {
   const Json* value = find(name);

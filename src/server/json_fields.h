@@ -27,9 +27,9 @@ std::variant<Json, ApiError> parse_json(std::string_view text);
 // One line, valid UTF-8 whatever the strings hold.
 std::string to_line(const Json& value);
 
-// Reads fields of one object and keeps the first error, so that a list of reads needs one check at its end. A field that
-// is null counts as absent. Integers may be written as floats without a fraction (16.0, 1e3). `prefix` names the object
-// in messages ("stream_options.").
+// Reads fields of one object and keeps the first error, so that a list of reads needs one check at its end. A field
+// that is null counts as absent. Integers may be written as floats without a fraction (16.0, 1e3). `prefix` names the
+// object in messages ("stream_options.").
 class Fields {
  public:
   explicit Fields(const Json& object, std::string prefix = {}) : object_(object), prefix_(std::move(prefix)) {}

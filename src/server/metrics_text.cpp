@@ -55,17 +55,21 @@ class Page {
   std::vector<MetricFamily> families_;
 };
 
-double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double share(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
 
 void add_gauges(Page& page, const EngineStats& stats, size_t num_connections) {
   page.gauge("num_requests_running", "Sequences that hold a slot.", stats.num_requests_running);
   page.gauge("num_requests_waiting", "Sequences that wait for a slot.", stats.num_requests_waiting);
-  page.gauge("num_queued_tokens", "Prompt tokens of the waiting requests.", static_cast<double>(stats.num_queued_tokens));
+  page.gauge("num_queued_tokens", "Prompt tokens of the waiting requests.",
+             static_cast<double>(stats.num_queued_tokens));
   page.gauge("kv_cache_usage_perc", "Share of the KV budget that sequences hold; 1 = all.",
              share(static_cast<double>(stats.kv_held_bytes), static_cast<double>(stats.kv_budget_bytes)));
   page.gauge("kv_cache_budget_bytes", "KV bytes that may be used.", static_cast<double>(stats.kv_budget_bytes));
   page.gauge("kv_cache_held_bytes", "KV bytes that sequences hold.", static_cast<double>(stats.kv_held_bytes));
-  page.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.", static_cast<double>(stats.kv_cached_bytes));
+  page.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.",
+             static_cast<double>(stats.kv_cached_bytes));
   page.gauge("kv_blocks", "Blocks by state.", static_cast<double>(stats.num_blocks_total), {{"state", "total"}});
   page.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_held), {{"state", "held"}});
   page.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_cached), {{"state", "cached"}});
@@ -76,7 +80,8 @@ void add_counters(Page& page, const EngineStats& stats) {
   page.counter("steps_total", "Steps of the engine.", stats.num_steps);
   page.counter("prompt_tokens_total", "Prompt tokens of admitted requests.", stats.prompt_tokens);
   page.counter("prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", stats.prompt_tokens_cached);
-  page.counter("prompt_tokens_recomputed_total", "Tokens computed again after preemptions.", stats.prompt_tokens_recomputed);
+  page.counter("prompt_tokens_recomputed_total", "Tokens computed again after preemptions.",
+               stats.prompt_tokens_recomputed);
   page.counter("generation_tokens_total", "Tokens delivered.", stats.generation_tokens);
   page.counter("discarded_tokens_total", "Tokens drawn beyond a stop string.", stats.discarded_tokens);
   page.counter("num_preemptions_total", "Preemptions.", stats.num_preemptions);
@@ -85,17 +90,20 @@ void add_counters(Page& page, const EngineStats& stats) {
   page.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache_hits);
   static constexpr std::array kReasons = {"stop", "length", "abort", "timeout", "error", "shutdown"};
   for (size_t i = 0; i < kReasons.size(); ++i)
-    page.counter("request_success_total", "Ended choices by reason.", stats.finished[i], {{"finished_reason", kReasons[i]}});
-  static constexpr std::array kRefusals = {"context_length_exceeded", "kv_capacity_exceeded", "invalid",
-                                           "queue_full",              "tenant_limit",         "shutting_down"};
+    page.counter("request_success_total", "Ended choices by reason.", stats.finished[i],
+                 {{"finished_reason", kReasons[i]}});
+  static constexpr std::array kRefusals = {
+      "context_length_exceeded", "kv_capacity_exceeded", "invalid", "queue_full", "tenant_limit", "shutting_down"};
   for (size_t i = 0; i < kRefusals.size(); ++i)
-    page.counter("admission_rejections_total", "Requests not taken, by reason.", stats.refused[i], {{"reason", kRefusals[i]}});
+    page.counter("admission_rejections_total", "Requests not taken, by reason.", stats.refused[i],
+                 {{"reason", kRefusals[i]}});
 }
 
 void add_histograms(Page& page, const EngineStats& stats) {
   page.histogram("time_to_first_token_seconds", "Arrival to the first token.", stats.time_to_first_token);
   page.histogram("inter_token_latency_seconds", "Between two tokens of a sequence.", stats.inter_token_latency);
-  page.histogram("request_time_per_output_token_seconds", "Mean time between a request's tokens.", stats.time_per_output_token);
+  page.histogram("request_time_per_output_token_seconds", "Mean time between a request's tokens.",
+                 stats.time_per_output_token);
   page.histogram("e2e_request_latency_seconds", "Arrival to the last token.", stats.e2e_latency);
   page.histogram("request_queue_time_seconds", "Arrival to the first step.", stats.queue_time);
   page.histogram("request_inference_time_seconds", "First step to the last token.", stats.inference_time);

@@ -1,7 +1,7 @@
 // /metrics: the engine's statistics and the server's own counters in Prometheus' text format 0.0.4.
 //
-// Names are vLLM's under "tidemill:". Labels are model_name (the first served name), engine, and fixed sets; nothing that
-// a client sends becomes a label, so the number of series never grows.
+// Names are vLLM's under "tidemill:". Labels are model_name (the first served name), engine, and fixed sets; nothing
+// that a client sends becomes a label, so the number of series never grows.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ class HttpCounters {
  public:
   void count(RouteId route, int status);
   uint64_t get(size_t route, size_t status_index) const { return counts_[route][status_index]; }
-  static constexpr std::array kStatuses = {"200", "204", "400", "401", "404", "405", "408", "413", "415",
-                                           "429", "431", "499", "500", "501", "503", "other"};
+  static constexpr std::array kStatuses = {"200", "204", "400", "401", "404", "405", "408", "413",
+                                           "415", "429", "431", "499", "500", "501", "503", "other"};
 
  private:
   std::array<std::array<std::atomic<uint64_t>, kStatuses.size()>, kNumRoutes> counts_{};

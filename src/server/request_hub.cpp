@@ -1,5 +1,7 @@
 #include "server/request_hub.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -7,7 +9,9 @@ namespace tidemill {
 
 RequestHub::RequestHub() : thread_([this] { run(); }) {}
 
-RequestHub::~RequestHub() { stop(); }
+RequestHub::~RequestHub() {
+  stop();
+}
 
 void RequestHub::attach(Engine& engine) {
   const std::lock_guard lock(registry_mutex_);
@@ -75,6 +79,16 @@ void RequestHub::cancel_all(EventConsumer& consumer) {
 void RequestHub::finish_choice(EventConsumer& consumer, size_t index, int32_t choice, int32_t num_tokens) {
   const std::lock_guard lock(registry_mutex_);
   if (engine_ && index < consumer.ids_.size()) engine_->finish_choice(consumer.ids_[index], choice, num_tokens);
+}
+
+int RequestHub::estimate_retry_seconds() const {
+  const std::lock_guard lock(registry_mutex_);
+  if (!engine_) return 1;
+  const EngineStats stats = engine_->stats();
+  const double num_done = static_cast<double>(stats.e2e_latency.count());
+  const double mean_s = num_done > 0 ? stats.e2e_latency.sum() / num_done : 1;
+  const double rounds = 1 + static_cast<double>(stats.num_requests_waiting) / std::max(1, stats.num_requests_running);
+  return static_cast<int>(std::clamp(std::ceil(mean_s * rounds), 1.0, 60.0));
 }
 
 bool RequestHub::idle() const {

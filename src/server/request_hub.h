@@ -1,8 +1,8 @@
 // Between the engine and the replies: takes the events of each step from the engine thread and hands them, on a thread
 // of its own, to whoever submitted the request; takes submissions and cancellations the other way.
 //
-// publish() only moves a vector into a queue. The bytes that all consumers make of one batch of events travel to the I/O
-// thread together. A consumer is registered before its first event can be handed out, and forgotten with its last.
+// publish() only moves a vector into a queue. The bytes that all consumers make of one batch of events travel to the
+// I/O thread together. A consumer is registered before its first event can be handed out, and forgotten with its last.
 #pragma once
 
 #include <atomic>
@@ -62,6 +62,13 @@ class RequestHub final : public EventListener {
   void finish_choice(EventConsumer& consumer, size_t index, int32_t choice, int32_t num_tokens);
   void cancel_all(EventConsumer& consumer);
 
+  // When to try again, for requests whose time was up: a request's mean time for each one that waits before it.
+  int estimate_retry_seconds() const;
+
+  // Tokens that the engine counted as delivered because the choice ended by itself before it heard of the stop string.
+  void count_late_discards(int32_t num_tokens) { num_late_discards_ += static_cast<uint64_t>(num_tokens); }
+  uint64_t num_late_discards() const { return num_late_discards_; }
+
   // Nothing submitted is open and no event waits.
   bool idle() const;
   size_t num_open() const;
@@ -76,6 +83,7 @@ class RequestHub final : public EventListener {
 
   mutable std::mutex registry_mutex_;
   Engine* engine_ = nullptr;
+  std::atomic<uint64_t> num_late_discards_{0};
   std::unordered_map<RequestId, Registration> open_;
 
   mutable std::mutex queue_mutex_;

@@ -27,21 +27,34 @@ bool covers(std::string_view pattern, std::string_view path) {
 
 }  // namespace
 
-std::span<const Route> route_table() { return kRoutes; }
+std::span<const Route> route_table() {
+  return kRoutes;
+}
 
 const char* route_name(RouteId id) {
   switch (id) {
-    case RouteId::health: return "/health";
-    case RouteId::metrics: return "/metrics";
-    case RouteId::version: return "/version";
-    case RouteId::models: return "/v1/models";
-    case RouteId::model: return "/v1/models/{id}";
-    case RouteId::chat_completions: return "/v1/chat/completions";
-    case RouteId::completions: return "/v1/completions";
-    case RouteId::tokenize: return "/tokenize";
-    case RouteId::detokenize: return "/detokenize";
-    case RouteId::apply_template: return "/apply-template";
-    case RouteId::none: return "none";
+    case RouteId::health:
+      return "/health";
+    case RouteId::metrics:
+      return "/metrics";
+    case RouteId::version:
+      return "/version";
+    case RouteId::models:
+      return "/v1/models";
+    case RouteId::model:
+      return "/v1/models/{id}";
+    case RouteId::chat_completions:
+      return "/v1/chat/completions";
+    case RouteId::completions:
+      return "/v1/completions";
+    case RouteId::tokenize:
+      return "/tokenize";
+    case RouteId::detokenize:
+      return "/detokenize";
+    case RouteId::apply_template:
+      return "/apply-template";
+    case RouteId::none:
+      return "none";
   }
   return "none";
 }

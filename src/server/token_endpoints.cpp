@@ -83,7 +83,8 @@ JsonResult detokenize(const Json& body, const ServedModel& model) {
   for (size_t i = 0; i < list->size(); ++i) {
     const std::optional<int64_t> id = (*list)[i].is_number() ? as_integer((*list)[i]) : std::nullopt;
     if (!id || *id < 0 || *id >= static_cast<int64_t>(model.tokenizer->vocab_size()))
-      return bad_request(fmt::format("tokens[{}] must be a token id from 0 to {}", i, model.tokenizer->vocab_size() - 1), "tokens");
+      return bad_request(
+          fmt::format("tokens[{}] must be a token id from 0 to {}", i, model.tokenizer->vocab_size() - 1), "tokens");
     tokens.push_back(static_cast<TokenId>(*id));
   }
   Fields fields(body);

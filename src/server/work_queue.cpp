@@ -8,7 +8,9 @@ WorkQueue::WorkQueue(size_t num_threads, size_t max_waiting_jobs) : max_waiting_
   for (size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
-WorkQueue::~WorkQueue() { stop(); }
+WorkQueue::~WorkQueue() {
+  stop();
+}
 
 bool WorkQueue::push(std::function<void()> job) {
   {

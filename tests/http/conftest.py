@@ -34,9 +34,11 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *flags):
+    def __init__(self, *flags, scheme="http", uds=None):
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
+        transport = httpx.HTTPTransport(uds=str(uds), verify=False) if uds else httpx.HTTPTransport(verify=False)
+        probe = httpx.Client(transport=transport, base_url=self.url)
         command = [binary(), "serve", model(), "--port", str(self.port), "--served-model-name", "tiny", *flags]
         self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         deadline = time.time() + 60
@@ -44,7 +46,7 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError(self.process.stdout.read().decode())
             try:
-                if httpx.get(self.url + "/health").status_code == 200:
+                if probe.get("/health").status_code == 200:
                     return
             except httpx.TransportError:
                 pass
@@ -102,10 +104,10 @@ def fresh_server():
     """Makes servers with flags of their own; ends them."""
     made = []
 
-    def make(*flags):
+    def make(*flags, **more):
         if not binary().exists() or not model().exists():
             pytest.skip("needs the binary and the model")
-        made.append(Server(*flags))
+        made.append(Server(*flags, **more))
         return made[-1]
 
     yield make

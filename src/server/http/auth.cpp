@@ -42,8 +42,8 @@ Result<KeyRing> KeyRing::make(const std::vector<std::string>& keys) {
     if (!visible(keys[i])) return error("API key {} has a blank or a character outside visible ASCII", i + 1);
     const Digest digest = sha256(keys[i]);
     ring.digests_.push_back(digest);
-    ring.tenants_.push_back(
-        fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3], digest[4], digest[5]));
+    ring.tenants_.push_back(fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2],
+                                        digest[3], digest[4], digest[5]));
   }
   return ring;
 }

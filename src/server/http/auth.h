@@ -1,7 +1,8 @@
 // API keys: who may call, and as whom.
 //
 // A key is kept and compared as its SHA-256. Every comparison looks at all bytes of all keys, so its time tells nothing
-// about how much of a guess was right. Keys never appear in a log, a reply or a metric; a caller is named by its tenant.
+// about how much of a guess was right. Keys never appear in a log, a reply or a metric; a caller is named by its
+// tenant.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ class KeyRing {
   bool empty() const { return digests_.empty(); }
 
   struct Match {
-    std::optional<size_t> key;    // the index of the key that fits
+    std::optional<size_t> key;      // the index of the key that fits
     size_t num_bytes_compared = 0;  // always digest bytes times keys
   };
   Match match(std::string_view presented) const;

@@ -55,7 +55,9 @@ class TlsStream final : public ByteStream {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> plain_stream(AnySocket socket) { return std::make_unique<PlainStream>(std::move(socket)); }
+std::unique_ptr<ByteStream> plain_stream(AnySocket socket) {
+  return std::make_unique<PlainStream>(std::move(socket));
+}
 
 struct TlsIdentity::Context {
   asio::ssl::context context{asio::ssl::context::tls_server};

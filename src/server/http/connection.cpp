@@ -94,7 +94,8 @@ void Connection::advance() {
         dispatch();
         break;
       case RequestParser::State::header_too_large:
-        return refuse(host_.handler.protocol_error(431, "the request's headers are too large", parser_.request()), true);
+        return refuse(host_.handler.protocol_error(431, "the request's headers are too large", parser_.request()),
+                      true);
       case RequestParser::State::body_too_large:
         return refuse(host_.handler.protocol_error(413, "the request's body is too large", parser_.request()), true);
       case RequestParser::State::malformed:
@@ -133,7 +134,9 @@ void Connection::dispatch() {
   host_.handler.handle(exchange_);
 }
 
-bool Connection::reply_keeps_alive() const { return keep_alive_ && !host_.closing; }
+bool Connection::reply_keeps_alive() const {
+  return keep_alive_ && !host_.closing;
+}
 
 void Connection::apply(ReplyPiece& piece) {
   if (phase_ == Phase::closed || piece.exchange != exchange_ || !exchange_) return;

@@ -79,9 +79,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestParser parser_;
   Phase phase_ = Phase::handshake;
   std::array<char, 16384> read_buffer_;
-  std::string input_;       // received, not yet parsed
+  std::string input_;  // received, not yet parsed
   bool reading_ = false;
-  std::string output_;      // to be written after writing_
+  std::string output_;  // to be written after writing_
   std::string writing_;
   size_t written_ = 0;
   bool write_under_way_ = false;
@@ -95,7 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string ping_;
   bool head_sent_ = false;
   bool chunked_ = false;
-  bool keep_alive_ = true;   // wanted by the current request
+  bool keep_alive_ = true;  // wanted by the current request
   int status_ = 0;
   size_t body_bytes_ = 0;
 };

@@ -14,7 +14,9 @@ Result<Cors> Cors::make(CorsConfig config) {
   return cors;
 }
 
-bool Cors::allows_any() const { return std::ranges::find(config_.origins, "*") != config_.origins.end(); }
+bool Cors::allows_any() const {
+  return std::ranges::find(config_.origins, "*") != config_.origins.end();
+}
 
 std::optional<std::string> Cors::allowed_origin(const HttpRequest& request) const {
   if (request.count("Origin") != 1) return std::nullopt;

@@ -34,9 +34,12 @@ constexpr int kBacklog = 4096;
 // An address of the peer for logs.
 std::string name_of(const asio::ip::tcp::endpoint& peer) {
   const std::string address = peer.address().to_string();
-  return peer.address().is_v6() ? fmt::format("[{}]:{}", address, peer.port()) : fmt::format("{}:{}", address, peer.port());
+  return peer.address().is_v6() ? fmt::format("[{}]:{}", address, peer.port())
+                                : fmt::format("{}:{}", address, peer.port());
 }
-std::string name_of(const asio::local::stream_protocol::endpoint&) { return "unix"; }
+std::string name_of(const asio::local::stream_protocol::endpoint&) {
+  return "unix";
+}
 
 }  // namespace
 
@@ -54,7 +57,8 @@ struct HttpServer::State {
   State(ListenConfig listen_config, const HttpLimits& http_limits, HttpHandler& handler)
       : listen(std::move(listen_config)),
         limits(http_limits),
-        poster(std::make_shared<Exchange::Poster>([this](std::function<void()> work) { asio::post(io, std::move(work)); })),
+        poster(std::make_shared<Exchange::Poster>(
+            [this](std::function<void()> work) { asio::post(io, std::move(work)); })),
         host{limits, handler, poster} {}
 
   template <typename Acceptor>
@@ -121,8 +125,9 @@ void HttpServer::State::adopt(Socket socket, const Endpoint& peer) {
 Result<void> HttpServer::State::listen_tcp() {
   error_code failed;
   asio::ip::tcp::resolver resolver(io);
-  const auto found = resolver.resolve(listen.host, std::to_string(listen.port),
-                                      asio::ip::tcp::resolver::passive | asio::ip::tcp::resolver::numeric_service, failed);
+  const auto found =
+      resolver.resolve(listen.host, std::to_string(listen.port),
+                       asio::ip::tcp::resolver::passive | asio::ip::tcp::resolver::numeric_service, failed);
   if (failed || found.empty()) return error("the host {} cannot be resolved: {}", listen.host, failed.message());
   const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
   tcp.open(endpoint.protocol(), failed);
@@ -137,13 +142,14 @@ Result<void> HttpServer::State::listen_tcp() {
 }
 
 Result<void> HttpServer::State::listen_unix() {
-  struct stat there{};
+  struct stat there {};
   if (lstat(listen.unix_socket.c_str(), &there) == 0) {
     if (!S_ISSOCK(there.st_mode)) return error("{} exists and is not a socket", listen.unix_socket);
     unlink(listen.unix_socket.c_str());
   }
   if (listen.unix_socket.size() > 107)
-    return error("the Unix socket path {} has {} bytes, at most 107 fit", listen.unix_socket, listen.unix_socket.size());
+    return error("the Unix socket path {} has {} bytes, at most 107 fit", listen.unix_socket,
+                 listen.unix_socket.size());
   error_code failed;
   const asio::local::stream_protocol::endpoint endpoint(listen.unix_socket);
   local.open(endpoint.protocol(), failed);
@@ -182,7 +188,9 @@ void HttpServer::State::close_listeners() {
 HttpServer::HttpServer(ListenConfig listen, const HttpLimits& limits, HttpHandler& handler)
     : state_(std::make_unique<State>(std::move(listen), limits, handler)) {}
 
-HttpServer::~HttpServer() { stop(); }
+HttpServer::~HttpServer() {
+  stop();
+}
 
 Result<void> HttpServer::start() {
   State& state = *state_;
@@ -208,7 +216,9 @@ Result<void> HttpServer::start() {
   return {};
 }
 
-uint16_t HttpServer::port() const { return state_->bound_port; }
+uint16_t HttpServer::port() const {
+  return state_->bound_port;
+}
 
 void HttpServer::stop_accepting() {
   asio::post(state_->io, [state = state_.get()] {
@@ -233,14 +243,17 @@ void HttpServer::stop() {
   state.thread.join();
 }
 
-size_t HttpServer::num_connections() const { return state_->num_connections; }
+size_t HttpServer::num_connections() const {
+  return state_->num_connections;
+}
 
 size_t HttpServer::count_busy_connections() const {
   State& state = *state_;
   if (!state.thread.joinable()) return 0;
   std::promise<size_t> counted;
   asio::post(state.io, [&state, &counted] {
-    counted.set_value(std::ranges::count_if(state.connections, [](const auto& c) { return !c->closed() && c->is_busy(); }));
+    counted.set_value(
+        std::ranges::count_if(state.connections, [](const auto& c) { return !c->closed() && c->is_busy(); }));
   });
   return counted.get_future().get();
 }

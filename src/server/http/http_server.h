@@ -16,9 +16,9 @@ namespace tidemill {
 struct HttpLimits;
 
 struct ListenConfig {
-  std::string host = "127.0.0.1";  // a name or an address; "" = no TCP
-  uint16_t port = 8000;            // 0 = any free one
-  std::string unix_socket;         // path; "" = none. A stale socket file is replaced, any other file is refused.
+  std::string host = "127.0.0.1";    // a name or an address; "" = no TCP
+  uint16_t port = 8000;              // 0 = any free one
+  std::string unix_socket;           // path; "" = none. A stale socket file is replaced, any other file is refused.
   std::string tls_certificate_file;  // both or neither; for TCP
   std::string tls_key_file;
 };
@@ -40,8 +40,8 @@ class HttpServer {
   void stop();
 
   size_t num_connections() const;
-  // Connections with a request under way or bytes still to be written, behind everything delivered so far. Waits for the
-  // I/O thread; not to be called from it.
+  // Connections with a request under way or bytes still to be written, behind everything delivered so far. Waits for
+  // the I/O thread; not to be called from it.
   size_t count_busy_connections() const;
 
  private:

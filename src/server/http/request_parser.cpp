@@ -9,6 +9,10 @@ namespace tidemill {
 
 namespace http = boost::beast::http;
 
+namespace {
+constexpr size_t kMaxChunkHeaderBytes = 16384;
+}
+
 struct RequestParser::Beast {
   std::optional<http::request_parser<http::string_body>> parser;
   // Beast wants a header in one piece; what it did not take yet stays here.
@@ -55,17 +59,14 @@ RequestParser::State RequestParser::feed(std::string_view& input) {
     size_t used = 0;
     if (in_header) {
       const size_t before = beast_->pending.size();
-      const size_t room = header_limit_bytes_ + 1 > before ? header_limit_bytes_ + 1 - before : 0;
-      const size_t taken = std::min(input.size(), room);
-      beast_->pending.append(input.substr(0, taken));
+      beast_->pending.append(input);
       used = parser.put(boost::asio::buffer(beast_->pending), error);
       if (parser.is_header_done()) {
         input.remove_prefix(used - std::min(used, before));
         beast_->pending.clear();
       } else {
-        input.remove_prefix(taken);
+        input = {};
         beast_->pending.erase(0, used);
-        if (!error && input.empty()) return State::incomplete;
       }
     } else {
       parser.eager(true);
@@ -82,8 +83,8 @@ RequestParser::State RequestParser::feed(std::string_view& input) {
       return State::header_done;
     }
     if (error == http::error::need_more && !parser.is_done()) {
-      // A chunk header that is not whole yet stays in the caller's input.
-      return State::incomplete;
+      // A chunk header that is not whole yet stays in the caller's input. One that never ends is not waited for.
+      return input.size() > kMaxChunkHeaderBytes ? State::malformed : State::incomplete;
     }
   }
   return State::incomplete;

@@ -19,8 +19,8 @@ class RequestParser {
   ~RequestParser();
 
   enum class State {
-    incomplete,    // wants more bytes
-    header_done,   // reported once per request, before any of its body is read
+    incomplete,   // wants more bytes
+    header_done,  // reported once per request, before any of its body is read
     complete,
     header_too_large,
     body_too_large,
@@ -35,9 +35,9 @@ class RequestParser {
   HttpRequest take();
   void reset();
 
-  bool started() const { return started_; }        // some byte of the current request has arrived
-  bool has_body() const;                           // announced by the headers
-  bool expects_continue() const;                   // "Expect: 100-continue"
+  bool started() const { return started_; }  // some byte of the current request has arrived
+  bool has_body() const;                     // announced by the headers
+  bool expects_continue() const;             // "Expect: 100-continue"
 
  private:
   struct Beast;

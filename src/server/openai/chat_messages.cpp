@@ -25,8 +25,9 @@ std::variant<std::string, ApiError> join_parts(const Json& parts, const std::str
       return bad_request(part_place + " must be an object with a type", part_place);
     const std::string& type = part["type"].get_ref<const std::string&>();
     if (type != "text" && type != "input_text" && type != "output_text")
-      return bad_request(fmt::format("{} has the type \"{}\", the model takes text only", part_place, printable(type, 40)),
-                         part_place, "unsupported_content");
+      return bad_request(
+          fmt::format("{} has the type \"{}\", the model takes text only", part_place, printable(type, 40)), part_place,
+          "unsupported_content");
     if (!part.contains("text") || !part["text"].is_string())
       return bad_request(part_place + ".text must be a string", part_place);
     text += part["text"].get_ref<const std::string&>();
@@ -67,11 +68,14 @@ std::optional<ApiError> read_tool_calls(Json& calls, const std::string& place) {
 std::variant<Json, ApiError> normalize_message(const Json& message, const std::string& place) {
   if (!message.is_object()) return bad_request(place + " must be an object", place);
   const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) return bad_request(place + ".role must be a string", place + ".role");
+  if (role == message.end() || !role->is_string())
+    return bad_request(place + ".role must be a string", place + ".role");
   const std::string& name = role->get_ref<const std::string&>();
   if (std::ranges::find(kRoles, name) == kRoles.end())
-    return bad_request(fmt::format("{}.role is \"{}\", known roles are system, developer, user, assistant, tool and function",
-                                   place, printable(name, 40)), place + ".role");
+    return bad_request(
+        fmt::format("{}.role is \"{}\", known roles are system, developer, user, assistant, tool and function", place,
+                    printable(name, 40)),
+        place + ".role");
   const auto calls = message.find("tool_calls");
   const bool has_calls = calls != message.end() && !calls->is_null() && !calls->empty();
   auto content = read_content(message, name == "assistant" && has_calls, place + ".content");
@@ -80,7 +84,8 @@ std::variant<Json, ApiError> normalize_message(const Json& message, const std::s
   for (const char* key : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
     const auto value = message.find(key);
     if (value == message.end() || value->is_null()) continue;
-    if (!value->is_string()) return bad_request(fmt::format("{}.{} must be a string", place, key), fmt::format("{}.{}", place, key));
+    if (!value->is_string())
+      return bad_request(fmt::format("{}.{} must be a string", place, key), fmt::format("{}.{}", place, key));
     normal[key] = *value;
   }
   if (has_calls) {
@@ -96,7 +101,8 @@ std::variant<Json, ApiError> normalize_message(const Json& message, const std::s
 std::variant<Json, ApiError> normalize_messages(const Json& body) {
   const auto messages = body.find("messages");
   if (messages == body.end() || messages->is_null()) return bad_request("messages is needed", "messages");
-  if (!messages->is_array()) return bad_request(fmt::format("messages must be a list, not {}", kind_of(*messages)), "messages");
+  if (!messages->is_array())
+    return bad_request(fmt::format("messages must be a list, not {}", kind_of(*messages)), "messages");
   if (messages->empty()) return bad_request("messages must not be empty", "messages");
   Json normal = Json::array();
   for (size_t i = 0; i < messages->size(); ++i) {

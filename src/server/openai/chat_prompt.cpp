@@ -26,8 +26,8 @@ std::string_view trimmed(std::string_view text) {
 
 // Names that the template trusts or that have a field of their own.
 bool is_reserved(const std::string& name) {
-  static constexpr std::array kReserved = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception",
-                                           "strftime_now"};
+  static constexpr std::array kReserved = {"messages",        "tools",       "documents", "add_generation_prompt",
+                                           "raise_exception", "strftime_now"};
   return std::ranges::find(kReserved, name) != kReserved.end() || name.ends_with("_token");
 }
 
@@ -45,7 +45,8 @@ void add_tools(const Json& body, Fields& fields, Json& variables) {
   for (const char* name : {"tools", "documents"}) {
     const Json* list = fields.find(name);
     if (!list) continue;
-    const bool objects = list->is_array() && std::ranges::all_of(*list, [](const Json& item) { return item.is_object(); });
+    const bool objects =
+        list->is_array() && std::ranges::all_of(*list, [](const Json& item) { return item.is_object(); });
     if (!objects) return fields.fail(name, "must be a list of objects");
     if (!list->empty()) variables[name] = *list;
   }
@@ -66,7 +67,8 @@ std::optional<ApiError> cut_behind_final_message(const Json& messages, RenderedP
   const std::string_view content = trimmed(last["content"].get_ref<const std::string&>());
   const size_t found = content.empty() ? std::string::npos : prompt.text.rfind(content);
   if (found == std::string::npos)
-    return bad_request("continue_final_message does not find the last message's text in the prompt", "continue_final_message");
+    return bad_request("continue_final_message does not find the last message's text in the prompt",
+                       "continue_final_message");
   const size_t end = found + content.size();
   prompt.text.resize(end);
   while (!prompt.pieces.empty() && prompt.pieces.back().begin >= end) prompt.pieces.pop_back();
@@ -82,7 +84,8 @@ std::vector<TokenId> encode(const RenderedPrompt& prompt, const Tokenizer& token
   std::vector<TokenId> tokens = tokenizer.encode_segments(segments, {.add_special = false});
   // A template that leaves BOS to the tokenizer gets one, a template that writes it keeps its own.
   const bool wants_bos = add_special && tokenizer.adds_bos() && tokenizer.bos();
-  if (wants_bos && (tokens.empty() || tokens.front() != *tokenizer.bos())) tokens.insert(tokens.begin(), *tokenizer.bos());
+  if (wants_bos && (tokens.empty() || tokens.front() != *tokenizer.bos()))
+    tokens.insert(tokens.begin(), *tokenizer.bos());
   return tokens;
 }
 
@@ -107,7 +110,8 @@ std::variant<RenderedPrompt, ApiError> render(const Json& body, const ServedMode
 
 }  // namespace
 
-std::variant<ChatPrompt, ApiError> make_chat_prompt(const Json& body, const ServedModel& model, const ApiLimits& limits) {
+std::variant<ChatPrompt, ApiError> make_chat_prompt(const Json& body, const ServedModel& model,
+                                                    const ApiLimits& limits) {
   auto messages = normalize_messages(body);
   if (ApiError* error = std::get_if<ApiError>(&messages)) return *error;
   Fields fields(body);

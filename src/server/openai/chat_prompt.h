@@ -23,7 +23,8 @@ struct ChatPrompt {
 
 // Reads messages, tools, tool_choice, documents, add_generation_prompt, continue_final_message, chat_template,
 // chat_template_kwargs, reasoning_effort and add_special_tokens of the body.
-std::variant<ChatPrompt, ApiError> make_chat_prompt(const Json& body, const ServedModel& model, const ApiLimits& limits);
+std::variant<ChatPrompt, ApiError> make_chat_prompt(const Json& body, const ServedModel& model,
+                                                    const ApiLimits& limits);
 
 // The messages in the one form that templates are given: content a string, parts joined in order, a missing content of
 // an assistant's tool calls "", arguments of tool calls as objects.

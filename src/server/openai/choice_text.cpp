@@ -20,8 +20,7 @@ ChoiceText::ChoiceText(const ServedModel& model, const ReplyOptions& options, co
 bool ChoiceText::ends_silently(TokenId token) const {
   if (options_.include_stop_text) return false;
   if (std::ranges::find(sampling_.stop_token_ids, token) != sampling_.stop_token_ids.end()) return true;
-  return !sampling_.ignore_eos &&
-         std::ranges::find(sampling_.end_token_ids, token) != sampling_.end_token_ids.end();
+  return !sampling_.ignore_eos && std::ranges::find(sampling_.end_token_ids, token) != sampling_.end_token_ids.end();
 }
 
 ChoiceText::Piece ChoiceText::split(std::string text) {

@@ -15,7 +15,8 @@ constexpr double kLargeNumber = 1e6;
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 // Whether an element of a list is an id of the vocabulary; otherwise the error names its place.
-bool read_token_id(const Json& value, const Tokenizer& tokenizer, const std::string& name, Fields& fields, TokenId& id) {
+bool read_token_id(const Json& value, const Tokenizer& tokenizer, const std::string& name, Fields& fields,
+                   TokenId& id) {
   const std::optional<int64_t> number = value.is_number() ? as_integer(value) : std::nullopt;
   if (!number || *number < 0 || *number >= static_cast<int64_t>(tokenizer.vocab_size())) {
     fields.fail(name, fmt::format("must be a token id from 0 to {}", tokenizer.vocab_size() - 1));
@@ -25,15 +26,16 @@ bool read_token_id(const Json& value, const Tokenizer& tokenizer, const std::str
   return true;
 }
 
-std::vector<TokenId> read_token_ids(const char* name, Fields& fields, const ServedModel& model, const ApiLimits& limits) {
+std::vector<TokenId> read_token_ids(const char* name, Fields& fields, const ServedModel& model,
+                                    const ApiLimits& limits) {
   std::vector<TokenId> ids;
   const Json* list = fields.find(name);
   if (!list) return ids;
   if (!list->is_array()) return fields.fail(name, "must be a list of token ids"), ids;
   if (list->size() > static_cast<size_t>(limits.max_listed_ids) && std::string_view(name) != "allowed_token_ids")
-    return fields.fail(name, fmt::format("has {} ids, at most {} are allowed", list->size(), limits.max_listed_ids)), ids;
-  if (list->size() > model.tokenizer->vocab_size())
-    return fields.fail(name, "has more ids than the vocabulary"), ids;
+    return fields.fail(name, fmt::format("has {} ids, at most {} are allowed", list->size(), limits.max_listed_ids)),
+           ids;
+  if (list->size() > model.tokenizer->vocab_size()) return fields.fail(name, "has more ids than the vocabulary"), ids;
   for (size_t i = 0; i < list->size(); ++i) {
     TokenId id = 0;
     if (!read_token_id((*list)[i], *model.tokenizer, fmt::format("{}[{}]", name, i), fields, id)) break;
@@ -47,12 +49,15 @@ void read_logit_bias(Fields& fields, const ServedModel& model, const ApiLimits& 
   if (!bias) return;
   if (!bias->is_object()) return fields.fail("logit_bias", "must be an object of token ids and numbers");
   if (bias->size() > static_cast<size_t>(limits.max_listed_ids))
-    return fields.fail("logit_bias", fmt::format("has {} entries, at most {} are allowed", bias->size(), limits.max_listed_ids));
+    return fields.fail("logit_bias",
+                       fmt::format("has {} entries, at most {} are allowed", bias->size(), limits.max_listed_ids));
   const int64_t vocab_size = static_cast<int64_t>(model.tokenizer->vocab_size());
   for (const auto& [key, value] : bias->items()) {
-    const bool digits = !key.empty() && key.size() < 10 && std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits =
+        !key.empty() && key.size() < 10 && std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
     if (!digits || std::stoll(key) >= vocab_size)
-      return fields.fail("logit_bias", fmt::format("has the key \"{}\", keys are token ids from 0 to {}", printable(key, 20), vocab_size - 1));
+      return fields.fail("logit_bias", fmt::format("has the key \"{}\", keys are token ids from 0 to {}",
+                                                   printable(key, 20), vocab_size - 1));
     if (!value.is_number() || value.get<double>() < -100 || value.get<double>() > 100)
       return fields.fail("logit_bias", fmt::format("of token {} must be a number from -100 to 100", key));
     sampling.logit_bias.emplace_back(static_cast<TokenId>(std::stoll(key)), value.get<float>());
@@ -65,9 +70,11 @@ void read_bad_words(Fields& fields, const ServedModel& model, const ApiLimits& l
   if (!words) return;
   if (!words->is_array()) return fields.fail("bad_words", "must be a list of strings");
   if (words->size() > static_cast<size_t>(limits.max_listed_ids))
-    return fields.fail("bad_words", fmt::format("has {} words, at most {} are allowed", words->size(), limits.max_listed_ids));
+    return fields.fail("bad_words",
+                       fmt::format("has {} words, at most {} are allowed", words->size(), limits.max_listed_ids));
   for (const Json& word : *words) {
-    if (!word.is_string() || word.get_ref<const std::string&>().empty() || word.get_ref<const std::string&>().size() > 4096)
+    if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
+        word.get_ref<const std::string&>().size() > 4096)
       return fields.fail("bad_words", "must hold strings of 1 to 4096 bytes");
     const std::string& text = word.get_ref<const std::string&>();
     for (const std::string& form : {text, " " + text}) {
@@ -83,13 +90,15 @@ void read_stop(Fields& fields, const ApiLimits& limits, std::vector<std::string>
   if (!value) return;
   const Json list = value->is_array() ? *value : Json::array({*value});
   if (list.size() > static_cast<size_t>(limits.max_stop_strings))
-    return fields.fail("stop", fmt::format("has {} strings, at most {} are allowed", list.size(), limits.max_stop_strings));
+    return fields.fail("stop",
+                       fmt::format("has {} strings, at most {} are allowed", list.size(), limits.max_stop_strings));
   for (const Json& text : list) {
     if (!text.is_string()) return fields.fail("stop", "must be a string or a list of strings");
     const size_t size = text.get_ref<const std::string&>().size();
     if (size == 0) return fields.fail("stop", "must not hold an empty string");
     if (size > limits.max_stop_bytes)
-      return fields.fail("stop", fmt::format("has a string of {} bytes, at most {} are allowed", size, limits.max_stop_bytes));
+      return fields.fail("stop",
+                         fmt::format("has a string of {} bytes, at most {} are allowed", size, limits.max_stop_bytes));
     stop.push_back(text.get<std::string>());
   }
 }
@@ -102,8 +111,7 @@ void read_max_tokens(Fields& fields, const ServedModel& model, GenerationRequest
     const bool unlimited = std::string_view(name) == "n_predict";
     std::optional<int64_t> value = fields.integer(name, unlimited ? -1 : 0, std::numeric_limits<int64_t>::max());
     if (!value) continue;
-    if (given && most != value)
-      return fields.fail(name, fmt::format("and {} say different things", given));
+    if (given && most != value) return fields.fail(name, fmt::format("and {} say different things", given));
     given = name;
     most = value;
   }
@@ -126,7 +134,8 @@ void read_numbers(Fields& fields, SamplingParams& sampling) {
   set(sampling.frequency_penalty, "frequency_penalty", -2, 2);
   if (!(sampling.top_p > 0)) fields.fail("top_p", "must be above 0 and at most 1");
   if (!(sampling.repetition_penalty > 0)) fields.fail("repetition_penalty", "must be above 0");
-  if (const auto k = fields.integer("top_k", -1, kMaxInt32)) sampling.top_k = static_cast<int32_t>(std::max<int64_t>(*k, 0));
+  if (const auto k = fields.integer("top_k", -1, kMaxInt32))
+    sampling.top_k = static_cast<int32_t>(std::max<int64_t>(*k, 0));
 }
 
 void read_seed(Fields& fields, Request& engine) {
@@ -198,7 +207,8 @@ void read_common_fields(const Json& body, Fields& fields, const ServedModel& mod
   read_seed(fields, request.engine);
   read_max_tokens(fields, model, request);
   read_stop(fields, limits, request.reply.stop);
-  for (const TokenId id : read_token_ids("stop_token_ids", fields, model, limits)) sampling.stop_token_ids.push_back(id);
+  for (const TokenId id : read_token_ids("stop_token_ids", fields, model, limits))
+    sampling.stop_token_ids.push_back(id);
   if (fields.has("allowed_token_ids")) {
     sampling.allowed_token_ids = read_token_ids("allowed_token_ids", fields, model, limits);
     if (sampling.allowed_token_ids.empty()) fields.fail("allowed_token_ids", "must not be empty");
@@ -235,10 +245,11 @@ std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, s
   if (keep == -1) keep = limit - 1;
   if (keep && static_cast<int64_t>(tokens.size()) > *keep) tokens.erase(tokens.begin(), tokens.end() - *keep);
   if (static_cast<int64_t>(tokens.size()) < limit) return std::nullopt;
-  return bad_request(fmt::format("the prompt has {} tokens and the context length is {}: at most {} prompt tokens leave room "
-                                 "for an answer",
-                                 tokens.size(), limit, limit - 1),
-                     body.contains("messages") ? "messages" : "prompt", "context_length_exceeded");
+  return bad_request(
+      fmt::format("the prompt has {} tokens and the context length is {}: at most {} prompt tokens leave room "
+                  "for an answer",
+                  tokens.size(), limit, limit - 1),
+      body.contains("messages") ? "messages" : "prompt", "context_length_exceeded");
 }
 
 }  // namespace tidemill

@@ -18,9 +18,12 @@ HttpReply stream_reply() {
 
 const char* reason_text(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    default: return "abort";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    default:
+      return "abort";
   }
 }
 
@@ -34,7 +37,8 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-Generation::Generation(std::shared_ptr<Exchange> exchange, RequestHub& hub, const ServedModel& model, std::string request_id)
+Generation::Generation(std::shared_ptr<Exchange> exchange, RequestHub& hub, const ServedModel& model,
+                       std::string request_id)
     : exchange_(std::move(exchange)), hub_(hub), model_(model), request_id_(std::move(request_id)) {}
 
 std::vector<Request> Generation::begin(GenerationRequest request, const std::string& tenant, int64_t now_unix_s) {
@@ -126,7 +130,11 @@ void Generation::on_finished(size_t index, RequestEvent& event) {
   Choice& choice = prompts_[index].choices[static_cast<size_t>(event.choice)];
   if (choice.finished) return;
   const bool stopped = choice.text.stopped();
-  if (!stopped && is_failure(event.reason)) return fail(from_finish(event.reason, event.message));
+  if (!stopped && is_failure(event.reason)) {
+    ApiError error = from_finish(event.reason, event.message);
+    if (event.reason == FinishReason::timeout) error.retry_after_seconds = hub_.estimate_retry_seconds();
+    return fail(error);
+  }
   choice.finished = true;
   choice.finish_reason = stopped ? "stop" : reason_text(event.reason);
   if (stopped) choice.stop_reason = choice.text.stop_string();
@@ -140,6 +148,7 @@ void Generation::on_finished(size_t index, RequestEvent& event) {
   if (stopped && beyond > 0) {
     choice.usage.completion_tokens -= beyond;
     choice.usage.discarded_tokens += beyond;
+    hub_.count_late_discards(beyond);
   }
   const ChoiceText::Piece rest = choice.text.finish();
   if (request_.reply.stream) {
@@ -207,8 +216,8 @@ void Generation::sum_up() {
   summary_ = {.prompt_tokens = usage.prompt_tokens, .completion_tokens = usage.completion_tokens, .finish_reasons = {}};
   for (const PromptState& prompt : prompts_)
     for (const Choice& choice : prompt.choices)
-      summary_.finish_reasons += (summary_.finish_reasons.empty() ? "" : ",") +
-                                 (choice.finished ? choice.finish_reason : std::string("none"));
+      summary_.finish_reasons +=
+          (summary_.finish_reasons.empty() ? "" : ",") + (choice.finished ? choice.finish_reason : std::string("none"));
 }
 
 }  // namespace tidemill

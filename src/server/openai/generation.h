@@ -1,5 +1,5 @@
-// One client request while the engine works on it: gathers the events of all its prompts and choices and turns them into
-// the reply, streamed or whole.
+// One client request while the engine works on it: gathers the events of all its prompts and choices and turns them
+// into the reply, streamed or whole.
 //
 // Created on the I/O thread with its exchange, given its request by a text thread (begin) before it is submitted, and
 // used by the delivery thread alone from then on. Sends exactly one end: the whole reply, or the stream's last event.
@@ -43,7 +43,7 @@ class Generation final : public EventConsumer {
   struct Choice {
     explicit Choice(ChoiceText choice_text) : text(std::move(choice_text)) {}
     ChoiceText text;
-    std::string answer;     // whole replies gather; streams send
+    std::string answer;  // whole replies gather; streams send
     std::string thinking;
     std::vector<Draw> draws;
     std::vector<TokenId> token_ids;

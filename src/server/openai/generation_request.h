@@ -19,12 +19,12 @@ enum class Api : uint8_t { completion, chat };
 
 struct ApiLimits {
   int32_t max_logprobs = 20;
-  int32_t max_choices = 128;          // n
-  int32_t max_prompts = 1024;         // of one /v1/completions request
-  int32_t max_sequences = 2048;       // prompts times n
+  int32_t max_choices = 128;     // n
+  int32_t max_prompts = 1024;    // of one /v1/completions request
+  int32_t max_sequences = 2048;  // prompts times n
   int32_t max_stop_strings = 16;
-  size_t max_stop_bytes = 64 << 10;   // of one stop string
-  int32_t max_listed_ids = 1024;      // stop_token_ids, allowed_token_ids, logit_bias, bad_words
+  size_t max_stop_bytes = 64 << 10;  // of one stop string
+  int32_t max_listed_ids = 1024;     // stop_token_ids, allowed_token_ids, logit_bias, bad_words
   size_t max_salt_bytes = 1024;
   bool allow_request_templates = false;  // the field chat_template
 };
@@ -32,23 +32,23 @@ struct ApiLimits {
 // What the reply shows.
 struct ReplyOptions {
   bool stream = false;
-  bool include_usage = false;            // streams: a usage chunk before the end
-  bool continuous_usage = false;         // streams: usage in every chunk
-  bool echo = false;                     // completions: the prompt's text first
+  bool include_usage = false;     // streams: a usage chunk before the end
+  bool continuous_usage = false;  // streams: usage in every chunk
+  bool echo = false;              // completions: the prompt's text first
   bool logprobs = false;
-  int32_t top_logprobs = 0;              // alternatives shown for each token
+  int32_t top_logprobs = 0;  // alternatives shown for each token
   bool prompt_logprobs = false;
   bool return_token_ids = false;
-  bool tokens_as_ids = false;            // "token_id:7" instead of a token's text in logprobs
+  bool tokens_as_ids = false;  // "token_id:7" instead of a token's text in logprobs
   bool timings = false;
   bool timings_per_token = false;
   bool progress = false;
   bool skip_special_tokens = true;
   bool include_stop_text = false;
   std::vector<std::string> stop;
-  bool split_thinking = false;           // chat: reasoning_content apart from content
+  bool split_thinking = false;  // chat: reasoning_content apart from content
   bool show_thinking = true;
-  bool starts_thinking = false;          // the prompt ends inside the marks
+  bool starts_thinking = false;  // the prompt ends inside the marks
 };
 
 struct Prompt {

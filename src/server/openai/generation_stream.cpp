@@ -64,9 +64,10 @@ void Generation::send_text(size_t index, int32_t number, const ChoiceText::Piece
   if (options.return_token_ids) content["token_ids"] = draw ? Json::array({draw->token}) : Json::array();
   Json chunk = chunk_of(index, number, std::move(content));
   if (options.timings_per_token) {
-    chunk["timings"] = {{"predicted_n", choice.text.num_tokens()},
-                        {"predicted_ms", std::chrono::duration<double, std::milli>(
-                                             std::chrono::steady_clock::now() - first_token_).count()}};
+    chunk["timings"] = {
+        {"predicted_n", choice.text.num_tokens()},
+        {"predicted_ms",
+         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - first_token_).count()}};
   }
   send(chunk);
 }

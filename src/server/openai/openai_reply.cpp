@@ -13,9 +13,13 @@ namespace tidemill {
 namespace {
 
 // JSON has no infinity. What OpenAI writes for "practically impossible".
-double finite(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0; }
+double finite(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
 
-std::string id_text(TokenId token) { return fmt::format("token_id:{}", token); }
+std::string id_text(TokenId token) {
+  return fmt::format("token_id:{}", token);
+}
 
 std::string chat_token(TokenId token, const TokenStyle& style) {
   return style.as_ids ? id_text(token) : sanitize_utf8(style.tokenizer.token_bytes(token));
@@ -48,13 +52,19 @@ int64_t num_characters(std::string_view bytes) {
   return std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
-double per_token(double ms, double count) { return count > 0 ? ms / count : 0; }
+double per_second(double count, double ms) {
+  return ms > 0 ? count * 1000 / ms : 0;
+}
+double per_token(double ms, double count) {
+  return count > 0 ? ms / count : 0;
+}
 
 }  // namespace
 
 Json reply_object(const ReplyFrame& frame, bool chunk) {
-  const char* object = frame.api == Api::completion ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+  const char* object = frame.api == Api::completion ? "text_completion"
+                       : chunk                      ? "chat.completion.chunk"
+                                                    : "chat.completion";
   return {{"id", frame.id},
           {"object", object},
           {"created", frame.created_unix_s},
@@ -104,7 +114,8 @@ Json chat_logprob(const Draw& draw, int32_t num_top, const TokenStyle& style) {
   return entry;
 }
 
-Json completion_logprobs(std::span<const ScoredToken> tokens, int32_t num_top, const TokenStyle& style, int64_t& text_offset) {
+Json completion_logprobs(std::span<const ScoredToken> tokens, int32_t num_top, const TokenStyle& style,
+                         int64_t& text_offset) {
   Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
   for (const ScoredToken& scored : tokens) {
     const Draw& draw = *scored.draw;
@@ -145,6 +156,8 @@ Json prompt_logprobs_json(std::span<const Draw> draws, const TokenStyle& style) 
   return list;
 }
 
-std::string sse_event(const Json& value) { return "data: " + to_line(value) + "\n\n"; }
+std::string sse_event(const Json& value) {
+  return "data: " + to_line(value) + "\n\n";
+}
 
 }  // namespace tidemill

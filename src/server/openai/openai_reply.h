@@ -52,10 +52,11 @@ struct ScoredToken {
   const Draw* draw = nullptr;
   bool has_logprob = true;
 };
-Json completion_logprobs(std::span<const ScoredToken> tokens, int32_t num_top, const TokenStyle& style, int64_t& text_offset);
+Json completion_logprobs(std::span<const ScoredToken> tokens, int32_t num_top, const TokenStyle& style,
+                         int64_t& text_offset);
 
-// vLLM's prompt_logprobs: null for the first token, then {id: {logprob, rank, decoded_token}}. Draws are those of prompt
-// tokens 1..n-1.
+// vLLM's prompt_logprobs: null for the first token, then {id: {logprob, rank, decoded_token}}. Draws are those of
+// prompt tokens 1..n-1.
 Json prompt_logprobs_json(std::span<const Draw> draws, const TokenStyle& style);
 
 // A line of a stream of server-sent events. JSON has no line breaks of its own.

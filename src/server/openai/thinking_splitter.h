@@ -1,8 +1,8 @@
 // Divides a model's text into thinking and answer at the marks that its template uses, while it arrives.
 //
-// Only one block is thinking: the one that the text begins with (blanks before it do not count), or that the prompt left
-// open. Holds back only what may still become a mark. The marks themselves, and line breaks next to them, are in neither
-// part. One stream, one thread.
+// Only one block is thinking: the one that the text begins with (blanks before it do not count), or that the prompt
+// left open. Holds back only what may still become a mark. The marks themselves, and line breaks next to them, are in
+// neither part. One stream, one thread.
 #pragma once
 
 #include <string>

@@ -77,12 +77,18 @@ constexpr std::initializer_list<Unsupported> kUnsupported = {
 bool asks_for_nothing(const Json& value, Neutral neutral) {
   const bool number = value.is_number();
   switch (neutral) {
-    case Neutral::nothing: return false;
-    case Neutral::zero: return number && value.get<double>() == 0;
-    case Neutral::one: return number && value.get<double>() == 1;
-    case Neutral::minus_one: return number && value.get<double>() == -1;
-    case Neutral::zero_or_less: return number && value.get<double>() <= 0;
-    case Neutral::no: return value.is_boolean() && !value.get<bool>();
+    case Neutral::nothing:
+      return false;
+    case Neutral::zero:
+      return number && value.get<double>() == 0;
+    case Neutral::one:
+      return number && value.get<double>() == 1;
+    case Neutral::minus_one:
+      return number && value.get<double>() == -1;
+    case Neutral::zero_or_less:
+      return number && value.get<double>() <= 0;
+    case Neutral::no:
+      return value.is_boolean() && !value.get<bool>();
     case Neutral::empty:
       return (value.is_string() && value.get_ref<const std::string&>().empty()) ||
              ((value.is_array() || value.is_object()) && value.empty());
@@ -114,7 +120,8 @@ std::optional<ApiError> find_unsupported_field(const Json& body) {
   }
   if (const auto side = body.find("truncation_side"); side != body.end() && !side->is_null() && *side != "left")
     return not_supported("truncation_side", "a prompt is cut at its left");
-  if (const auto kinds = body.find("modalities"); kinds != body.end() && !kinds->is_null() && *kinds != Json::array({"text"}))
+  if (const auto kinds = body.find("modalities");
+      kinds != body.end() && !kinds->is_null() && *kinds != Json::array({"text"}))
     return not_supported("modalities", "only [\"text\"] is");
   if (const auto format = body.find("response_format"); format != body.end() && !format->is_null())
     if (std::optional<ApiError> error = check_response_format(*format)) return error;
