@@ -48,6 +48,8 @@ Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32
       void* base = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (base == MAP_FAILED)
         return error("the system refused {} bytes of address space for the KV cache: {}", reserve, strerror(errno));
+      // A step walks through hundreds of megabytes in runs of a few pages; without large ones it waits for translations.
+      madvise(base, reserve, MADV_HUGEPAGE);
       storage->arenas_.push_back({.base = static_cast<std::byte*>(base),
                                   .slot_bytes = bytes_per_slot,
                                   .layer_bytes = shape.layer_bytes(format),
