@@ -12,10 +12,4 @@ namespace tidemill {
 
 std::string printable(std::string_view text, size_t limit_bytes = 80);
 
-// Length of the UTF-8 character that starts at text[pos], or 0 where the bytes there are not valid UTF-8 (overlong
-// forms, surrogates and code points above U+10FFFF are invalid).
-size_t utf8_length_at(std::string_view text, size_t pos);
-
-bool is_valid_utf8(std::string_view text);
-
 }  // namespace tidemill

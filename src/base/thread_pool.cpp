@@ -46,14 +46,14 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run_job(Function function, void* context) {
-  if (num_threads_ == 1) return function(context, 0);
+void ThreadPool::run_job(Function function, void* argument) {
+  if (num_threads_ == 1) return function(argument, 0);
   function_ = function;
-  context_ = context;
+  argument_ = argument;
   num_running_.store(num_threads_ - 1, std::memory_order_relaxed);
   job_number_.fetch_add(1, std::memory_order_release);
   job_number_.notify_all();
-  function(context, 0);
+  function(argument, 0);
   for (int32_t running = num_running_.load(std::memory_order_acquire); running != 0;
        running = num_running_.load(std::memory_order_acquire)) {
     wait_for_change(num_running_, running);
@@ -64,7 +64,7 @@ void ThreadPool::work(int32_t worker) {
   for (int32_t last_job = 0;; ++last_job) {
     wait_for_change(job_number_, last_job);
     if (stopping_.load(std::memory_order_relaxed)) return;
-    function_(context_, worker);
+    function_(argument_, worker);
     if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_running_.notify_one();
   }
 }

@@ -1,6 +1,6 @@
 // A fixed set of threads that run one job at a time, all of them together.
 //
-// The thread that constructs the pool and calls run() is worker 0; size() - 1 threads are started. Between jobs, and at
+// The thread that calls run() is worker 0; size() - 1 threads are started. Between jobs, and at
 // barriers, workers spin for some tens of microseconds (a step's operations follow each other closely), then sleep
 // until they are woken. Nothing allocates after construction.
 #pragma once
@@ -29,7 +29,7 @@ class ThreadPool {
   template <typename Job>
   void run(Job&& job) {
     using Plain = std::remove_reference_t<Job>;
-    run_job([](void* context, int32_t worker) { (*static_cast<Plain*>(context))(worker); },
+    run_job([](void* argument, int32_t worker) { (*static_cast<Plain*>(argument))(worker); },
             const_cast<void*>(static_cast<const void*>(&job)));
   }
 
@@ -39,12 +39,12 @@ class ThreadPool {
  private:
   using Function = void (*)(void*, int32_t);
 
-  void run_job(Function function, void* context);
+  void run_job(Function function, void* argument);
   void work(int32_t worker);
 
   const int32_t num_threads_;
   Function function_ = nullptr;
-  void* context_ = nullptr;
+  void* argument_ = nullptr;
   // Each on its own cache line: they are written by different workers at different times.
   alignas(64) std::atomic<int32_t> job_number_{0};
   alignas(64) std::atomic<int32_t> num_running_{0};

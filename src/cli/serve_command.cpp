@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/engine_stack.h"
 #include "cli/local_engine.h"

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "model/gguf_file.h"
 #include "model/safetensors_file.h"
 

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "server/openai/chat_prompt.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {

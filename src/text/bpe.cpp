@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace tidemill {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -35,7 +35,7 @@ Result<CharacterMap> CharacterMap::parse(std::string_view blob) {
   map.units_.resize(trie_bytes / 4);
   std::memcpy(map.units_.data(), blob.data(), trie_bytes);
   map.replacements_ = blob.substr(trie_bytes);
-  if (!valid_utf8(map.replacements_)) return error("the table's replacements are not valid UTF-8");
+  if (!is_valid_utf8(map.replacements_)) return error("the table's replacements are not valid UTF-8");
   return map;
 }
 
@@ -74,7 +74,7 @@ std::string CharacterMap::apply(std::string_view text) const {
     at += length;
   }
   // An entry of a broken table may end inside a character.
-  return valid_utf8(mapped) ? mapped : sanitize_utf8(mapped);
+  return is_valid_utf8(mapped) ? mapped : sanitize_utf8(mapped);
 }
 
 }  // namespace tidemill

@@ -1,7 +1,7 @@
 #include "text/detokenizer.h"
 
+#include "base/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 

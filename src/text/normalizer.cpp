@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/character_map.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -62,11 +62,11 @@ std::string normal_form(std::string_view text, UnicodeForm form) {
   return normal;
 }
 
-std::string step(UnicodeForm form, std::string_view text, bool) {
+std::string step(UnicodeForm form, std::string_view text) {
   return normal_form(text, form);
 }
 
-std::string step(const ReplaceText& replace, std::string_view text, bool) {
+std::string step(const ReplaceText& replace, std::string_view text) {
   std::string result;
   result.reserve(text.size() + text.size() / 2);
   size_t done = 0;
@@ -77,7 +77,7 @@ std::string step(const ReplaceText& replace, std::string_view text, bool) {
   return result.append(text, done);
 }
 
-std::string step(const ReplacePattern& replace, std::string_view text, bool) {
+std::string step(const ReplacePattern& replace, std::string_view text) {
   Regex::Search search(*replace.pattern);
   std::string result;
   size_t done = 0, from = 0, begin, end;
@@ -89,14 +89,12 @@ std::string step(const ReplacePattern& replace, std::string_view text, bool) {
   return result.append(text, done);
 }
 
-std::string step(const PrependText& prepend, std::string_view text, bool at_start) {
-  const bool wanted =
-      prepend.where == PrependText::Where::kAlways ||
-      (!text.starts_with(prepend.text) && (prepend.where == PrependText::Where::kUnlessThere || at_start));
+std::string step(const PrependText& prepend, std::string_view text) {
+  const bool wanted = !prepend.unless_there || !text.starts_with(prepend.text);
   return wanted ? prepend.text + std::string(text) : std::string(text);
 }
 
-std::string step(const StripBlanks& strip, std::string_view text, bool) {
+std::string step(const StripBlanks& strip, std::string_view text) {
   while (strip.left && !text.empty()) {
     const Utf8Char c = decode_utf8(text, 0);
     if (!is_blank(c.code_point)) break;
@@ -111,7 +109,7 @@ std::string step(const StripBlanks& strip, std::string_view text, bool) {
   return std::string(text);
 }
 
-std::string step(const MergeBlanks&, std::string_view text, bool) {
+std::string step(const MergeBlanks&, std::string_view text) {
   std::string merged;
   merged.reserve(text.size());
   for (const char c : text) {
@@ -133,29 +131,29 @@ std::string each_character(std::string_view text, Keep keep) {
   return result;
 }
 
-std::string step(const Lowercase&, std::string_view text, bool) {
+std::string step(const Lowercase&, std::string_view text) {
   return each_character(text, [](char32_t c, std::string& result) {
     append_utf8(result, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
     if (c == 0x130) append_utf8(result, 0x307);  // the one lower-case form of two characters: i and a dot
   });
 }
 
-std::string step(const StripAccents&, std::string_view text, bool) {
+std::string step(const StripAccents&, std::string_view text) {
   return each_character(text, [](char32_t c, std::string& result) {
     if (utf8proc_category(static_cast<utf8proc_int32_t>(c)) != UTF8PROC_CATEGORY_MN) append_utf8(result, c);
   });
 }
 
-std::string step(const MapCharacters& map, std::string_view text, bool) {
+std::string step(const MapCharacters& map, std::string_view text) {
   return map.map->apply(text);
 }
 
 }  // namespace
 
-std::string Normalizer::apply(std::string_view text, bool at_start) const {
+std::string Normalizer::apply(std::string_view text) const {
   std::string result(text);
   for (const NormalizerStep& each : steps_) {
-    result = std::visit([&](const auto& s) { return step(s, result, at_start); }, each);
+    result = std::visit([&](const auto& s) { return step(s, result); }, each);
   }
   return result;
 }

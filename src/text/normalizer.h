@@ -27,8 +27,8 @@ struct ReplacePattern {
   std::string to;
 };
 struct PrependText {
-  enum class Where : uint8_t { kAlways, kUnlessThere, kFirstUnlessThere } where;
   std::string text;
+  bool unless_there;  // not before a text that begins with it
 };
 struct StripBlanks {
   bool left, right;
@@ -47,8 +47,8 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  // `text` is valid UTF-8 and so is the result; `at_start` says whether it begins the whole input.
-  std::string apply(std::string_view text, bool at_start) const;
+  // `text` is valid UTF-8 and so is the result.
+  std::string apply(std::string_view text) const;
 
  private:
   std::vector<NormalizerStep> steps_;

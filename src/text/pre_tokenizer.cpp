@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -203,7 +203,9 @@ std::string marked(const MetaspacePieces& stage, std::string_view text, bool at_
 
 }  // namespace
 
-void PreTokenizer::add(SplitStage stage) { stages_.push_back(std::move(stage)); }
+void PreTokenizer::add(SplitStage stage) {
+  stages_.push_back(std::move(stage));
+}
 
 PreTokenizer::Cutter::Cutter(const PreTokenizer& pre_tokenizer) : pre_tokenizer_(pre_tokenizer) {
   for (const SplitStage& stage : pre_tokenizer.stages_) {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "base/utf8.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -79,7 +79,7 @@ class Encoding {
   void stretch(std::string_view text, bool at_start) {
     if (text.empty()) return;
     if (parts_.normalizer.empty()) return normalized(text, at_start);
-    normalized(parts_.normalizer.apply(text, at_start), at_start);
+    normalized(parts_.normalizer.apply(text), at_start);
   }
 
   void normalized(std::string_view text, bool at_start) {
@@ -141,7 +141,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
 
 std::vector<TokenId> Tokenizer::encode_segments(std::span<const TextSegment> segments, EncodeOptions options) const {
   UntrustedRanges untrusted;
-  if (segments.size() == 1 && valid_utf8(segments[0].text)) {
+  if (segments.size() == 1 && is_valid_utf8(segments[0].text)) {
     if (!segments[0].trusted) untrusted.add(0, segments[0].text.size());
     return Encoding(*parts_, segments[0].text, untrusted).run(options.add_special);
   }
@@ -185,10 +185,6 @@ bool Tokenizer::is_control(TokenId token) const {
   if (!parts_->vocabulary->contains(token)) return false;
   const TokenKind kind = parts_->vocabulary->kind(token);
   return kind == TokenKind::kControl || kind == TokenKind::kUnknown;
-}
-
-bool Tokenizer::is_end_of_generation(TokenId token) const {
-  return std::binary_search(parts_->end_of_generation.begin(), parts_->end_of_generation.end(), token);
 }
 
 const std::vector<TokenId>& Tokenizer::end_of_generation_ids() const {

@@ -57,7 +57,6 @@ class Tokenizer {
   std::optional<TokenId> find(std::string_view token_text) const;
 
   bool is_control(TokenId token) const;
-  bool is_end_of_generation(TokenId token) const;
   // Ascending. EOS, end of turn and end of message as the model file says, and the control tokens known by their text.
   const std::vector<TokenId>& end_of_generation_ids() const;
   std::optional<TokenId> bos() const;

@@ -1,12 +1,12 @@
 // Tokenizers from the metadata of GGUF files (keys tokenizer.ggml.*).
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/character_map.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -154,7 +154,7 @@ class GgufReader {
     if (!prefix.ok()) return prefix.error();
     auto unknown = special_id("unknown_token_id");
     if (!unknown.ok()) return unknown.error();
-    if (*prefix) parts_->normalizer.add(PrependText{PrependText::Where::kAlways, " "});
+    if (*prefix) parts_->normalizer.add(PrependText{.text = " ", .unless_there = false});
     parts_->normalizer.add(ReplaceText{" ", std::string(kBlankMark)});
     parts_->strips_leading_blank = *prefix;
     parts_->pre_tokenizer.add(blank_mark_split(*parts_->vocabulary));
@@ -188,7 +188,7 @@ class GgufReader {
       parts_->normalizer.add(MapCharacters{std::make_shared<CharacterMap>(std::move(*map))});
     }
     if (*merge_blanks) parts_->normalizer.add(MergeBlanks{});
-    if (*prefix) parts_->normalizer.add(PrependText{PrependText::Where::kUnlessThere, " "});
+    if (*prefix) parts_->normalizer.add(PrependText{.text = " ", .unless_there = true});
     parts_->normalizer.add(ReplaceText{" ", std::string(kBlankMark)});
     parts_->strips_leading_blank = *prefix;
     parts_->model = std::make_unique<UnigramModel>(*parts_->vocabulary, *scores, UnigramOptions{*unknown, false});

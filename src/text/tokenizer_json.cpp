@@ -1,12 +1,12 @@
 // Tokenizers from the files of Hugging Face model folders: tokenizer.json and tokenizer_config.json.
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json_pipeline.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -327,7 +327,7 @@ class JsonReader {
     if (parts_->normalizer.empty()) {
       raw_.insert(raw_.end(), normalized_.begin(), normalized_.end());
     } else {
-      for (AddedToken& token : normalized_) token.text = parts_->normalizer.apply(token.text, false);
+      for (AddedToken& token : normalized_) token.text = parts_->normalizer.apply(token.text);
       std::erase_if(normalized_, [](const AddedToken& token) { return token.text.empty(); });
       parts_->added_normalized = AddedTokens(std::move(normalized_));
     }

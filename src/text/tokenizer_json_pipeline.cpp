@@ -2,8 +2,8 @@
 
 #include <openssl/evp.h>
 
+#include "base/utf8.h"
 #include "text/character_map.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -119,7 +119,7 @@ Result<void> add_normalizer(const JsonPlace& place, const std::string& type, Nor
   if (type == "Prepend") {
     auto text = place.string("prepend");
     if (!text.ok()) return text.error();
-    normalizer.add(PrependText{PrependText::Where::kAlways, std::move(*text)});
+    normalizer.add(PrependText{.text = std::move(*text), .unless_there = false});
     return {};
   }
   if (type == "Strip") {
@@ -150,7 +150,7 @@ Result<void> add_byte_level(const JsonPlace& place, TokenizerParts& parts) {
     if (!parts.pre_tokenizer.empty()) {
       return error("{}.add_prefix_space is supported in the first pre-tokenizer only", place.path);
     }
-    parts.normalizer.add(PrependText{PrependText::Where::kUnlessThere, " "});
+    parts.normalizer.add(PrependText{.text = " ", .unless_there = true});
   }
   if (!*use_regex) return {};
   return add_split(place, kGpt2Pattern, SplitBehavior::kIsolated, false, parts);

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/check.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace tidemill {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "model/gguf_file.h"
 #include "model/model_config.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "model/model_config.h"
 #include "model/safetensors_file.h"
 

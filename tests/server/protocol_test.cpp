@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "server/router.h"
 #include "server/test_server.h"
 #include "test_data.h"

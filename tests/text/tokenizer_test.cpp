@@ -7,10 +7,10 @@
 #include <ctime>
 #include <random>
 
+#include "base/utf8.h"
 #include "gguf_metadata.h"
 #include "test_data.h"
 #include "text/detokenizer.h"
-#include "text/utf8.h"
 #include "text/vocabulary.h"
 
 namespace tidemill {
@@ -154,8 +154,6 @@ TEST(Tokenizer, OneBosNotTwo) {
 TEST(Tokenizer, EndOfGeneration) {
   const auto tokenizer = byte_level();
   EXPECT_EQ(tokenizer->end_of_generation_ids(), (Ids{kEnd}));
-  EXPECT_TRUE(tokenizer->is_end_of_generation(kEnd));
-  EXPECT_FALSE(tokenizer->is_end_of_generation(kStart));
 }
 
 TEST(Tokenizer, IdsOutsideTheVocabularyHaveNoText) {
@@ -164,7 +162,6 @@ TEST(Tokenizer, IdsOutsideTheVocabularyHaveNoText) {
     EXPECT_EQ(tokenizer->token_bytes(id), "");
     EXPECT_EQ(tokenizer->token_text(id), "");
     EXPECT_FALSE(tokenizer->is_control(id));
-    EXPECT_FALSE(tokenizer->is_end_of_generation(id));
     EXPECT_EQ(tokenizer->decode(Ids{'a', id, 'b'}), "ab");
   }
 }
@@ -217,7 +214,7 @@ std::string joined(const Tokenizer& tokenizer, const Ids& ids, std::vector<std::
   std::string text;
   for (const TokenId id : ids) {
     std::string delta = detokenizer.push(id);
-    EXPECT_TRUE(valid_utf8(delta));
+    EXPECT_TRUE(is_valid_utf8(delta));
     text += delta;
     if (deltas) deltas->push_back(std::move(delta));
   }

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {

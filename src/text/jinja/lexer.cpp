@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/utf8.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {
@@ -306,7 +307,7 @@ std::string Lexer::unescape(std::string_view body) const {
     if ((!octal && used != num_digits) || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
       fail_here("a string holds a malformed escape");
     }
-    append_code_point(result, static_cast<int32_t>(value));
+    append_utf8(result, value);
     i += octal ? used - 1 : used;
   }
   return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/utf8.h"
 #include "text/jinja/expression_parser.h"
 #include "text/jinja/unicode.h"
 

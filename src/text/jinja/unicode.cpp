@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace tidemill::jinja {
 namespace {
 
@@ -168,7 +170,7 @@ bool ends_word(std::string_view bytes, size_t begin, size_t end) {
 
 void append_lower_in_word(std::string& out, std::string_view bytes, size_t offset, CodePoint point) {
   if (point.value == kCapitalSigma && ends_word(bytes, offset, offset + point.size_bytes)) {
-    append_code_point(out, kFinalSigma);
+    append_utf8(out, kFinalSigma);
   } else {
     append_lower(out, point.value);
   }
@@ -196,21 +198,9 @@ bool is_ascii(std::string_view bytes) {
 }  // namespace
 
 CodePoint code_point_at(std::string_view bytes, size_t offset) {
-  const auto* start = reinterpret_cast<const utf8proc_uint8_t*>(bytes.data()) + offset;
-  if (*start < 0x80) return {*start, 1};
-  utf8proc_int32_t value = -1;
-  const auto size = utf8proc_iterate(start, static_cast<utf8proc_ssize_t>(bytes.size() - offset), &value);
-  if (size <= 0) return {*start, 1};
-  return {value, static_cast<size_t>(size)};
-}
-
-bool is_valid_utf8(std::string_view bytes) {
-  for (size_t offset = 0; offset < bytes.size();) {
-    const CodePoint point = code_point_at(bytes, offset);
-    if (point.size_bytes == 1 && point.value >= 0x80) return false;
-    offset += point.size_bytes;
-  }
-  return true;
+  const Utf8Char c = decode_utf8(bytes, offset);
+  if (!c.valid) return {static_cast<unsigned char>(bytes[offset]), 1};
+  return {static_cast<int32_t>(c.code_point), c.length_bytes};
 }
 
 size_t count_code_points(std::string_view bytes) {
@@ -224,12 +214,6 @@ size_t offset_of_code_point(std::string_view bytes, size_t index) {
   size_t offset = 0;
   for (; index > 0 && offset < bytes.size(); --index) offset += code_point_at(bytes, offset).size_bytes;
   return offset;
-}
-
-void append_code_point(std::string& out, int32_t value) {
-  utf8proc_uint8_t encoded[4];
-  const auto size = utf8proc_encode_char(value, encoded);
-  out.append(reinterpret_cast<const char*>(encoded), static_cast<size_t>(std::max<utf8proc_ssize_t>(size, 0)));
 }
 
 bool is_space(int32_t value) {
@@ -302,7 +286,7 @@ void append_upper(std::string& out, int32_t value) {
   if (const SpecialCase* row = special_case(value)) {
     out += row->upper;
   } else {
-    append_code_point(out, utf8proc_toupper(value));
+    append_utf8(out, utf8proc_toupper(value));
   }
 }
 
@@ -310,7 +294,7 @@ void append_lower(std::string& out, int32_t value) {
   if (value == 0x130) {
     out += "i\u0307";
   } else {
-    append_code_point(out, utf8proc_tolower(value));
+    append_utf8(out, utf8proc_tolower(value));
   }
 }
 
@@ -318,7 +302,7 @@ void append_title(std::string& out, int32_t value) {
   if (const SpecialCase* row = special_case(value)) {
     out += row->title;
   } else {
-    append_code_point(out, utf8proc_totitle(value));
+    append_utf8(out, utf8proc_totitle(value));
   }
 }
 
@@ -361,7 +345,7 @@ Text swap_case(const Text& text) {
     } else if (is_lower(point.value)) {
       append_upper(out, point.value);
     } else {
-      append_code_point(out, point.value);
+      append_utf8(out, point.value);
     }
   });
 }

@@ -20,11 +20,9 @@ struct CodePoint {
 
 // The code point that starts at `offset`, which must be inside the string.
 CodePoint code_point_at(std::string_view bytes, size_t offset);
-bool is_valid_utf8(std::string_view bytes);
 size_t count_code_points(std::string_view bytes);
 // Byte offset of the index-th code point; the size of the string if it has fewer.
 size_t offset_of_code_point(std::string_view bytes, size_t index);
-void append_code_point(std::string& out, int32_t value);
 
 bool is_space(int32_t value);
 bool is_alphabetic(int32_t value);

@@ -26,7 +26,7 @@ Utf8Char decode_utf8(std::string_view text, size_t at);
 
 void append_utf8(std::string& text, char32_t code_point);
 
-bool valid_utf8(std::string_view text);
+bool is_valid_utf8(std::string_view text);
 
 // The text with one U+FFFD for each maximal ill-formed subpart; valid text comes back unchanged.
 std::string sanitize_utf8(std::string_view text);

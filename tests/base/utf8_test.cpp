@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -38,8 +38,16 @@ TEST(Utf8, ReplacesEachMaximalSubpartOnce) {
   };
   for (const auto& [text, clean] : kCases) {
     EXPECT_EQ(sanitize_utf8(text), clean);
-    EXPECT_EQ(valid_utf8(text), text == clean);
-    EXPECT_TRUE(valid_utf8(clean));
+    EXPECT_EQ(is_valid_utf8(text), text == clean);
+    EXPECT_TRUE(is_valid_utf8(clean));
+  }
+}
+
+TEST(Utf8, RefusesOverlongSurrogatesAndTheCutEnd) {
+  EXPECT_TRUE(is_valid_utf8("aé日😀\xF4\x8F\xBF\xBF"));
+  for (std::string_view bad : {"\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80",
+                               "\xF0\x9F\x98", "\x80", "\xF5\x80\x80\x80", "\xE2\x28\xA1"}) {
+    EXPECT_FALSE(is_valid_utf8(bad));
   }
 }
 

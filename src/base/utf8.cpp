@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <cstring>
 
@@ -75,7 +75,7 @@ void append_utf8(std::string& text, char32_t code_point) {
   }
 }
 
-bool valid_utf8(std::string_view text) {
+bool is_valid_utf8(std::string_view text) {
   for (size_t at = ascii_prefix(text, 0); at < text.size(); at += ascii_prefix(text, at)) {
     const Utf8Char c = decode_utf8(text, at);
     if (!c.valid) return false;
