@@ -93,7 +93,7 @@ std::string sanitize_utf8(std::string_view text) {
     at += num_ascii;
     if (at == text.size()) break;
     const Utf8Char c = decode_utf8(text, at);
-    clean.append(c.valid ? text.substr(at, c.length_bytes) : kReplacementCharacter);
+    clean.append(c.valid ? text.substr(at, c.length_bytes) : replacement_character);
     at += c.length_bytes;
   }
   return clean;

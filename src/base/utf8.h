@@ -12,7 +12,7 @@
 
 namespace tidemill {
 
-inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
 
 struct Utf8Char {
   char32_t code_point;   // U+FFFD when ill-formed

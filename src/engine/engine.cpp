@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/split_mix.h"
 #include "engine/inbox.h"
 #include "engine/request_book.h"
 #include "engine/scheduler.h"
@@ -17,18 +18,13 @@
 namespace tidemill {
 namespace {
 
-constexpr double kRateMemoryS = 30;  // how long past steps weigh in the measured rates
-constexpr std::chrono::seconds kSelfCheckEvery{1};
-
-uint64_t mixed(uint64_t value) {  // SplitMix64
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
+constexpr double rate_memory_s = 30;  // how long past steps weigh in the measured rates
+constexpr std::chrono::seconds self_check_every{1};
+// Far enough to be never; keeps the sum of two times in range.
+constexpr std::chrono::milliseconds longest_span{int64_t{1} << 40};
 
 uint64_t seed_or_entropy(uint64_t seed) {
-  if (seed != 0) return mixed(seed);
+  if (seed != 0) return split_mix(seed);
   std::random_device entropy;
   return (uint64_t{entropy()} << 32) | entropy();
 }
@@ -37,7 +33,7 @@ uint64_t seed_or_entropy(uint64_t seed) {
 class RateMeter {
  public:
   void add(double step_s, double num_rows, double num_requests) {
-    const double kept = std::exp(-step_s / kRateMemoryS);
+    const double kept = std::exp(-step_s / rate_memory_s);
     seconds_ = seconds_ * kept + step_s;
     rows_ = rows_ * kept + num_rows;
     requests_ = requests_ * kept + num_requests;
@@ -55,13 +51,16 @@ int64_t ticks(Clock::Time time) {
   return time.time_since_epoch().count();
 }
 
+std::chrono::milliseconds bounded(std::chrono::milliseconds span) {
+  return std::clamp(span, std::chrono::milliseconds(0), longest_span);
+}
+
 std::optional<Clock::Time> deadline(Clock::Time now, std::chrono::milliseconds limit,
                                     std::optional<std::chrono::milliseconds> wanted) {
   if (limit.count() <= 0 && !wanted) return std::nullopt;
   auto span = wanted.value_or(limit);
   if (limit.count() > 0) span = std::min(span, limit);
-  // Far enough to be never; keeps the sum of two times in range.
-  return now + std::clamp(span, std::chrono::milliseconds(0), std::chrono::milliseconds(int64_t{1} << 40));
+  return now + bounded(span);
 }
 
 }  // namespace
@@ -105,7 +104,7 @@ Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const
       seed_root(seed_or_entropy(config.seed)),
       inbox(config),
       stats(make_engine_stats(config.max_model_len_tokens)),
-      scheduler(config, mixed(seed_root)),
+      scheduler(config, split_mix(seed_root)),
       book(scheduler, inbox, stats) {
   refresh_gauges();
 }
@@ -158,7 +157,7 @@ std::unique_ptr<LiveRequest> Engine::State::make_live(Request request) {
   const int64_t room = config.max_model_len_tokens - live->num_prompt_tokens;
   first->max_output_tokens = std::min(room, request.max_tokens.value_or(room));
   first->sampling = request.sampling;
-  if (!request.has_seed) first->sampling.seed = mixed(seed_root + num_seeds.fetch_add(1) * 0xD1342543DE82EF95u);
+  if (!request.has_seed) first->sampling.seed = split_mix(seed_root + num_seeds.fetch_add(1) * 0xD1342543DE82EF95u);
   if (first->sampling.end_token_ids.empty()) first->sampling.end_token_ids = config.vocabulary_end_ids;
   first->tokens = std::exchange(request.prompt, {});
   live->request = std::move(request);
@@ -229,7 +228,7 @@ void Engine::State::publish_events() {
     refresh_gauges();
     events = book.take_events();
     const Clock::Time now = clock.now();
-    if (book.empty() && !events.empty() && (!last_self_check || now - *last_self_check >= kSelfCheckEvery)) {
+    if (book.empty() && !events.empty() && (!last_self_check || now - *last_self_check >= self_check_every)) {
       last_self_check = now;
       scheduler.check_integrity();
     }
@@ -306,8 +305,7 @@ void Engine::finish_choice(RequestId request, int32_t choice, int32_t num_tokens
 }
 
 void Engine::shutdown(std::chrono::milliseconds limit) {
-  state_->inbox.shutdown(state_->clock.now() +
-                         std::clamp(limit, std::chrono::milliseconds(0), std::chrono::milliseconds(int64_t{1} << 40)));
+  state_->inbox.shutdown(state_->clock.now() + bounded(limit));
 }
 
 bool Engine::finished() const {

@@ -1,4 +1,4 @@
-// Every lever of the scheduler and the engine, as a plain value. Flags of the same names set them (cli/options).
+// Every lever of the scheduler and the engine, as a plain value. Flags set them (cli/options/run_options).
 #pragma once
 
 #include <chrono>

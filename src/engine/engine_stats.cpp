@@ -6,16 +6,16 @@ namespace tidemill {
 namespace {
 
 // Bounds as vLLM publishes them, so that dashboards work unchanged.
-constexpr double kFirstToken[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+constexpr double first_token[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                                   1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
-constexpr double kBetweenTokens[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+constexpr double between_tokens[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
                                      0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
-constexpr double kWhole[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-                             30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
-constexpr double kIteration[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
-constexpr double kChoices[] = {1, 2, 5, 10, 20};
-constexpr double kPreemptions[] = {1, 2, 3, 4, 5, 10, 20};
-constexpr double kJitter[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10};
+constexpr double whole[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                            30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+constexpr double iteration[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr double choices[] = {1, 2, 5, 10, 20};
+constexpr double preemptions[] = {1, 2, 3, 4, 5, 10, 20};
+constexpr double jitter[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10};
 
 std::vector<double> one_two_five(double most) {
   std::vector<double> bounds;
@@ -39,15 +39,15 @@ void Histogram::observe(double value, uint64_t times) {
 EngineStats make_engine_stats(int32_t max_model_len_tokens) {
   const Histogram tokens(one_two_five(max_model_len_tokens));
   EngineStats stats;
-  stats.time_to_first_token = Histogram(kFirstToken);
-  stats.inter_token_latency = stats.time_per_output_token = Histogram(kBetweenTokens);
+  stats.time_to_first_token = Histogram(first_token);
+  stats.inter_token_latency = stats.time_per_output_token = Histogram(between_tokens);
   stats.e2e_latency = stats.queue_time = stats.prefill_time = stats.decode_time = stats.inference_time =
-      Histogram(kWhole);
+      Histogram(whole);
   stats.prompt_length = stats.generation_length = stats.max_tokens = tokens;
-  stats.num_choices = Histogram(kChoices);
-  stats.iteration_tokens = Histogram(kIteration);
-  stats.preemptions_per_request = Histogram(kPreemptions);
-  stats.itl_jitter = Histogram(kJitter);
+  stats.num_choices = Histogram(choices);
+  stats.iteration_tokens = Histogram(iteration);
+  stats.preemptions_per_request = Histogram(preemptions);
+  stats.itl_jitter = Histogram(jitter);
   return stats;
 }
 

@@ -1,6 +1,6 @@
 // Counters, gauges and histograms of the engine: a consistent copy, taken at the end of a step.
 //
-// Counters never fall. What is measured is here; server/metrics turns it into text.
+// Counters never fall. What is measured is here; server/metrics_text turns it into text.
 #pragma once
 
 #include <array>

@@ -8,8 +8,8 @@
 namespace tidemill {
 namespace {
 
-constexpr double kLongestRetryMs = 300e3;
-constexpr double kUnknownRetryMs = 1000;
+constexpr double longest_retry_ms = 300e3;
+constexpr double unknown_retry_ms = 1000;
 
 }  // namespace
 
@@ -21,8 +21,8 @@ Inbox::Inbox(const EngineConfig& config)
 
 // How long the measured rate takes for an amount of work.
 std::chrono::milliseconds Inbox::time_for(double amount, double per_s) const {
-  const double ms = per_s > 0 ? amount / per_s * 1e3 : kUnknownRetryMs;
-  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::clamp(ms, 1.0, kLongestRetryMs))));
+  const double ms = per_s > 0 ? amount / per_s * 1e3 : unknown_retry_ms;
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(std::clamp(ms, 1.0, longest_retry_ms))));
 }
 
 std::optional<Refusal> Inbox::check_limits(const LiveRequest& request) const {

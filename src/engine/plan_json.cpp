@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 6> kMoveNames = {"copy", "seal", "demote", "spill", "fetch", "drop"};
+constexpr std::array<std::string_view, 3> move_names = {"copy", "seal", "drop"};
 
 // --- Writing: a field that has its default value is left out.
 
@@ -222,10 +222,10 @@ void read_sequence(Reader& in, const json& object, PlannedSequence& sequence) {
 void read_move(Reader& in, const json& object, BlockMove& move) {
   const json* kind = in.member(object, "kind");
   const auto known = kind != nullptr && kind->is_string()
-                         ? std::ranges::find(kMoveNames, std::string_view(kind->get_ref<const std::string&>()))
-                         : kMoveNames.end();
-  if (known == kMoveNames.end()) return in.fail("kind", "copy, seal, demote, spill, fetch or drop");
-  move.kind = static_cast<MoveKind>(known - kMoveNames.begin());
+                         ? std::ranges::find(move_names, std::string_view(kind->get_ref<const std::string&>()))
+                         : move_names.end();
+  if (known == move_names.end()) return in.fail("kind", "copy, seal or drop");
+  move.kind = static_cast<MoveKind>(known - move_names.begin());
   in.field(object, "group", move.group);
   if (const json* from = in.member(object, "from")) in.place(*from, "from", move.from);
   if (const json* to = in.member(object, "to")) in.place(*to, "to", move.to);
@@ -251,7 +251,7 @@ json plan_to_json(const StepPlan& plan) {
   put(object, "ended", plan.ended);
   json moves = json::array();
   for (const BlockMove& move : plan.moves) {
-    moves.push_back({{"kind", kMoveNames[static_cast<size_t>(move.kind)]},
+    moves.push_back({{"kind", move_names[static_cast<size_t>(move.kind)]},
                      {"group", move.group},
                      {"from", place_json(move.from)},
                      {"to", place_json(move.to)}});

@@ -1,7 +1,9 @@
 // What a client asked for, in the engine's terms: token ids, no text.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +34,12 @@ struct Request {
 };
 
 enum class FinishReason : uint8_t { stop, length, abort, timeout, error, shutdown };
+
+// As replies and metrics say it, by FinishReason.
+inline constexpr std::array finish_reason_names = {"stop", "length", "abort", "timeout", "error", "shutdown"};
+constexpr const char* finish_reason_name(FinishReason reason) {
+  return finish_reason_names[static_cast<size_t>(reason)];
+}
 
 // Where a request's time went. Milliseconds since arrival unless said otherwise.
 struct RequestTimings {

@@ -9,7 +9,7 @@ namespace tidemill {
 namespace {
 
 // Tokens that stay out of generation_tokens until a consumer had the time to find a stop string in them.
-constexpr int64_t kUncountedTokens = 32;
+constexpr int64_t uncounted_tokens = 32;
 
 double seconds(Clock::Time from, Clock::Time to) {
   return std::chrono::duration<double>(to - from).count();
@@ -97,7 +97,7 @@ void RequestBook::take_draw(Sequence& sequence, Draw draw, Clock::Time now) {
   const TokenId token = draw.token;
   scheduler_.append_token(sequence, token);
   note_token_time(sequence, now);
-  if (sequence.num_output_tokens() > sequence.num_counted_tokens + kUncountedTokens) {
+  if (sequence.num_output_tokens() > sequence.num_counted_tokens + uncounted_tokens) {
     ++sequence.num_counted_tokens;
     ++stats_.generation_tokens;
   }

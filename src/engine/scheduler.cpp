@@ -8,7 +8,7 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t kSaturatedEvery = 4;  // steps between those that keep rows from decodes for a waiting prompt
+constexpr int32_t saturated_every = 4;  // steps between those that keep rows from decodes for a waiting prompt
 
 }  // namespace
 
@@ -177,8 +177,8 @@ std::vector<Sequence*> Scheduler::decodes_in_order(int32_t budget) const {
 int32_t Scheduler::rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const {
   const bool prompt_runs = std::ssize(decodes) < std::ssize(running_);
   const bool prompt_waits = prompt_runs || (!waiting_.empty() && num_open_slots() > 0);
-  if (std::ssize(decodes) < budget || !prompt_waits || step_ % kSaturatedEvery != 0) return 0;
-  return std::max(1, budget / kSaturatedEvery);
+  if (std::ssize(decodes) < budget || !prompt_waits || step_ % saturated_every != 0) return 0;
+  return std::max(1, budget / saturated_every);
 }
 
 void Scheduler::schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget) {

@@ -8,7 +8,7 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t kMostCandidates = 16;  // waiting sequences that a step looks at
+constexpr int32_t most_candidates = 16;  // waiting sequences that a step looks at
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Scheduler::gather_waiting(std::vector<Candidate>& candidates) {
   const size_t available = kv_.pool().available_bytes();
   size_t claimed = outstanding_bytes(nullptr);
   bool is_first = true;
-  for (Sequence* sequence : next_waiting(std::min(num_slots, kMostCandidates))) {
+  for (Sequence* sequence : next_waiting(std::min(num_slots, most_candidates))) {
     const int32_t num_hit = kv_.match_prefix(*sequence);
     claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
     const bool alone = running_.empty() && is_first;

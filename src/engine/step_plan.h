@@ -48,10 +48,10 @@ struct PlannedSequence {
   int32_t prompt_logprobs = -1;
 };
 
-enum class MoveKind : uint8_t { copy, seal, demote, spill, fetch, drop };
+enum class MoveKind : uint8_t { copy, seal, drop };
 
 // One movement of KV bytes. copy: from -> to. seal: encode tail `from` into storage slot `to`. drop: give the memory of
-// `from` back to the system. demote, spill and fetch move between formats and tiers.
+// `from` back to the system.
 struct BlockMove {
   MoveKind kind = MoveKind::copy;
   int32_t group = 0;

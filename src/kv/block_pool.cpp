@@ -16,7 +16,7 @@ BlockPlace unpacked(uint64_t value) {
 
 }  // namespace
 
-BlockPool::BlockPool(size_t budget_bytes, std::vector<size_t> class_bytes) : budget_bytes_(budget_bytes) {
+BlockPool::BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes) : budget_bytes_(budget_bytes) {
   TM_CHECK(class_bytes.size() <= 256, "size classes are numbered in 8 bits");
   for (size_t bytes : class_bytes) {
     SizeClass size_class;
@@ -90,7 +90,7 @@ bool BlockPool::trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped
 }
 
 bool BlockPool::evict_oldest() {
-  if (oldest_ == kNone) return false;
+  if (oldest_ == none) return false;
   const BlockPlace place = unpacked(oldest_);
   if (on_eviction_) on_eviction_(place);
   mark_kept(place, false);
@@ -149,17 +149,17 @@ void BlockPool::link_newest(BlockPlace place) {
   const uint64_t id = packed(place);
   Slot& linked = slot(place);
   linked.older = newest_;
-  linked.newer = kNone;
-  if (newest_ != kNone) slot(unpacked(newest_)).newer = id;
+  linked.newer = none;
+  if (newest_ != none) slot(unpacked(newest_)).newer = id;
   newest_ = id;
-  if (oldest_ == kNone) oldest_ = id;
+  if (oldest_ == none) oldest_ = id;
 }
 
 void BlockPool::unlink(BlockPlace place) {
   Slot& gone = slot(place);
-  (gone.older == kNone ? oldest_ : slot(unpacked(gone.older)).newer) = gone.newer;
-  (gone.newer == kNone ? newest_ : slot(unpacked(gone.newer)).older) = gone.older;
-  gone.older = gone.newer = kNone;
+  (gone.older == none ? oldest_ : slot(unpacked(gone.older)).newer) = gone.newer;
+  (gone.newer == none ? newest_ : slot(unpacked(gone.newer)).older) = gone.older;
+  gone.older = gone.newer = none;
 }
 
 void BlockPool::check_integrity() const {
@@ -186,8 +186,8 @@ void BlockPool::check_integrity() const {
   TM_CHECK(num_held == num_held_ && num_cached == num_cached_, "block counts of the pool");
   TM_CHECK(held_bytes + cached_bytes + idle_bytes <= budget_bytes_, "the pool stays within its budget");
   int64_t num_linked = 0;
-  uint64_t previous = kNone;
-  for (uint64_t id = oldest_; id != kNone; id = slot(unpacked(id)).newer) {
+  uint64_t previous = none;
+  for (uint64_t id = oldest_; id != none; id = slot(unpacked(id)).newer) {
     TM_CHECK(slot(unpacked(id)).state == State::cached && slot(unpacked(id)).older == previous,
              "the eviction order links cached blocks");
     previous = id;

@@ -28,7 +28,7 @@ namespace tidemill {
 class BlockPool {
  public:
   // class_bytes [num_classes]: bytes of one slot of each class; 0 = the class is not used.
-  BlockPool(size_t budget_bytes, std::vector<size_t> class_bytes);
+  BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
@@ -58,12 +58,12 @@ class BlockPool {
 
  private:
   enum class State : uint8_t { unbacked, idle, held, cached };
-  static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr uint64_t none = ~uint64_t{0};
   struct Slot {
     State state = State::unbacked;
     bool kept = false;
     int32_t num_references = 0;
-    uint64_t older = kNone, newer = kNone;  // neighbours among the cached blocks, by time of release
+    uint64_t older = none, newer = none;  // neighbours among the cached blocks, by time of release
   };
   struct SizeClass {
     size_t slot_bytes = 0;
@@ -85,7 +85,7 @@ class BlockPool {
   size_t held_bytes_ = 0, cached_bytes_ = 0, idle_bytes_ = 0;
   int64_t num_held_ = 0, num_cached_ = 0;
   std::vector<SizeClass> classes_;
-  uint64_t oldest_ = kNone, newest_ = kNone;
+  uint64_t oldest_ = none, newest_ = none;
   std::function<void(BlockPlace)> on_eviction_;
 };
 

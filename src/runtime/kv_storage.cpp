@@ -10,7 +10,7 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
+constexpr size_t page_bytes = 4096;
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -44,11 +44,12 @@ Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32
     storage->shapes_.push_back(shape);
     for (KvFormat format : {formats.tail(), formats.sealed}) {
       const size_t bytes_per_slot = slot_bytes(group, block_size, format);
-      const size_t reserve = round_up(budget_bytes + bytes_per_slot, kPageBytes);
+      const size_t reserve = round_up(budget_bytes + bytes_per_slot, page_bytes);
       void* base = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (base == MAP_FAILED)
         return error("the system refused {} bytes of address space for the KV cache: {}", reserve, strerror(errno));
-      // A step walks through hundreds of megabytes in runs of a few pages; without large ones it waits for translations.
+      // A step walks through hundreds of megabytes in runs of a few pages; without large ones it waits for
+      // translations.
       madvise(base, reserve, MADV_HUGEPAGE);
       storage->arenas_.push_back({.base = static_cast<std::byte*>(base),
                                   .slot_bytes = bytes_per_slot,
@@ -82,15 +83,12 @@ void KvStorage::move(const BlockMove& move) {
       // Only whole pages inside the slot can be given back; its neighbours share the pages at both ends.
       std::byte* begin = slot(move.from);
       const auto address = reinterpret_cast<uintptr_t>(begin);
-      const uintptr_t first = round_up(address, kPageBytes);
-      const uintptr_t last = (address + arenas_[move.from.size_class].slot_bytes) / kPageBytes * kPageBytes;
+      const uintptr_t first = round_up(address, page_bytes);
+      const uintptr_t last = (address + arenas_[move.from.size_class].slot_bytes) / page_bytes * page_bytes;
       if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
       return;
     }
     case MoveKind::seal:
-    case MoveKind::demote:
-    case MoveKind::spill:
-    case MoveKind::fetch:
       TM_CHECK(false, "formats of today are not re-encoded");
   }
 }

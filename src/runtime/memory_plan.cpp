@@ -8,7 +8,7 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+constexpr size_t unlimited = std::numeric_limits<size_t>::max();
 
 std::optional<size_t> read_bytes(const std::string& path) {
   std::ifstream in(path);
@@ -25,13 +25,13 @@ size_t system_available_bytes() {
     std::getline(in, unit);
     if (key == "MemAvailable:") return static_cast<size_t>(kib) * 1024;
   }
-  return kUnlimited;
+  return unlimited;
 }
 
 // Room under the memory limit of one cgroup folder (version 2).
 size_t cgroup_room_bytes(const std::string& folder) {
   const auto limit = read_bytes(folder + "/memory.max");  // "max" does not parse: no limit
-  if (!limit) return kUnlimited;
+  if (!limit) return unlimited;
   const size_t used = read_bytes(folder + "/memory.current").value_or(0);
   // Page cache counts as used there although the kernel gives it back.
   size_t reclaimable = 0;
@@ -50,7 +50,7 @@ size_t cgroup_available_bytes() {
   std::string line, path;
   while (std::getline(in, line))
     if (line.rfind("0::", 0) == 0) path = line.substr(3);
-  size_t room = kUnlimited;
+  size_t room = unlimited;
   while (true) {
     room = std::min(room, cgroup_room_bytes("/sys/fs/cgroup" + path));
     const size_t slash = path.find_last_of('/');
@@ -102,7 +102,7 @@ Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, KvFor
     plan.kv_budget_bytes = *options.bytes;
   } else if (options.num_blocks) {
     const auto count = static_cast<uint64_t>(*options.num_blocks);
-    if (*options.num_blocks <= 0 || count > kUnlimited / 2 / plan.block_bytes)
+    if (*options.num_blocks <= 0 || count > unlimited / 2 / plan.block_bytes)
       return error("{} KV blocks of {} bytes are not between 1 block and what memory can address", *options.num_blocks,
                    plan.block_bytes);
     plan.kv_budget_bytes = count * plan.block_bytes;

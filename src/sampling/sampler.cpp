@@ -5,16 +5,17 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/split_mix.h"
 #include "sampling/vocabulary_math.h"
 
 namespace tidemill {
 namespace {
 
-constexpr float kBarred = -std::numeric_limits<float>::infinity();
+constexpr float barred = -std::numeric_limits<float>::infinity();
 // log(sum(exp(logit))) over all logits.
 double log_sum_exp(std::span<const float> logits) {
   const float best = highest_logit(logits);
-  return best == kBarred ? best : best + std::log(sum_of_exp(logits, best, 1.0f));
+  return best == barred ? best : best + std::log(sum_of_exp(logits, best, 1.0f));
 }
 
 bool usable(TokenId token, size_t vocab_size) {
@@ -39,13 +40,13 @@ void bar_bad_words(std::span<float> logits, const SamplingParams& params, const 
     if (word.empty() || word.size() - 1 > tokens.size()) continue;
     const auto begun = tokens.last(word.size() - 1);
     if (std::equal(begun.begin(), begun.end(), word.begin()) && usable(word.back(), logits.size()))
-      logits[word.back()] = kBarred;
+      logits[word.back()] = barred;
   }
 }
 
 void bar(std::span<float> logits, const std::vector<TokenId>& tokens) {
   for (TokenId token : tokens)
-    if (usable(token, logits.size())) logits[token] = kBarred;
+    if (usable(token, logits.size())) logits[token] = barred;
 }
 
 void keep_only(std::span<float> logits, std::vector<TokenId> allowed) {
@@ -53,7 +54,7 @@ void keep_only(std::span<float> logits, std::vector<TokenId> allowed) {
   size_t next = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
     while (next < allowed.size() && allowed[next] < static_cast<TokenId>(i)) ++next;
-    if (next == allowed.size() || allowed[next] != static_cast<TokenId>(i)) logits[i] = kBarred;
+    if (next == allowed.size() || allowed[next] != static_cast<TokenId>(i)) logits[i] = barred;
   }
 }
 
@@ -112,7 +113,7 @@ struct Truncation {
     const Likelier likelier{logits};
     if (limited()) {
       const auto limit = static_cast<size_t>(params.top_k);
-      if (order.size() < limit && threshold != kBarred) return false;
+      if (order.size() < limit && threshold != barred) return false;
       if (limit < order.size()) {
         std::nth_element(order.begin(), order.begin() + params.top_k, order.end(), likelier);
         order.resize(limit);
@@ -122,7 +123,7 @@ struct Truncation {
     std::sort(order.begin(), order.end(), likelier);
     if (limited())
       for (TokenId token : order) total += weight(token);
-    if (params.top_p < 1 && !keep_nucleus(order) && threshold != kBarred) return false;
+    if (params.top_p < 1 && !keep_nucleus(order) && threshold != barred) return false;
     while (order.size() > 1 && weight(order.back()) < params.min_p) order.pop_back();
     return true;
   }
@@ -143,7 +144,7 @@ void truncate(std::span<const float> logits, const SamplingParams& params, float
     truncation.total = sum_of_exp(logits, best, truncation.inverse_temperature);
   for (float reach = 8; reach < 90; reach *= 3)
     if (truncation.keep_above(best - reach * params.temperature, order)) return;
-  truncation.keep_above(kBarred, order);
+  truncation.keep_above(barred, order);
 }
 
 }  // namespace
@@ -164,19 +165,13 @@ void TokenHistory::append(TokenId token) {
 }
 
 double uniform_draw(uint64_t seed, uint64_t position) {
-  // SplitMix64 (Steele, Lea, Flood 2014), twice, so that neighbouring seeds and positions have unrelated draws.
-  const auto mix = [](uint64_t z) {
-    z += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  };
-  return static_cast<double>(mix(mix(seed) ^ position) >> 11) * 0x1.0p-53;
+  // Twice, so that neighbouring seeds and positions have unrelated draws.
+  return static_cast<double>(split_mix(split_mix(seed) ^ position) >> 11) * 0x1.0p-53;
 }
 
 TokenId Sampler::choose(std::span<const float> logits, const SamplingParams& params, double u) {
   const float best = highest_logit(logits);
-  if (params.temperature <= 0 || params.top_k == 1 || best == kBarred) return first_highest(logits);
+  if (params.temperature <= 0 || params.top_k == 1 || best == barred) return first_highest(logits);
   const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
   if (!truncated) {
     weights_.resize(logits.size());

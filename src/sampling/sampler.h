@@ -1,7 +1,7 @@
 // Logits to tokens: penalties, masks, truncation and one draw, for one row.
 //
 // A draw depends on the logits, the parameters and the sequence's own history only: the random number comes from
-// (seed, output position) by a counter-based generator (SplitMix64 finalizer), never from a shared state.
+// (seed, output position) by base/split_mix.h, never from a shared state.
 // Reported log-probabilities are those of the model's raw logits (before penalties, temperature and truncation), as
 // OpenAI's and vLLM's default report them.
 //

@@ -6,11 +6,11 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kLanes = 16;
+constexpr size_t num_lanes = 16;
 
 template <typename T>
-T add_pairwise(T (&lanes)[kLanes]) {
-  for (size_t width = kLanes / 2; width > 0; width /= 2)
+T add_pairwise(T (&lanes)[num_lanes]) {
+  for (size_t width = num_lanes / 2; width > 0; width /= 2)
     for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   return lanes[0];
 }
@@ -40,11 +40,11 @@ float exp_of_negative(float x) {
 }
 
 float highest_logit(std::span<const float> logits) {
-  float lanes[kLanes];
+  float lanes[num_lanes];
   for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
-  const size_t whole = logits.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane)
+  const size_t whole = logits.size() / num_lanes * num_lanes;
+  for (size_t i = 0; i < whole; i += num_lanes)
+    for (size_t lane = 0; lane < num_lanes; ++lane)
       lanes[lane] = logits[i + lane] > lanes[lane] ? logits[i + lane] : lanes[lane];
   for (size_t i = whole; i < logits.size(); ++i) lanes[0] = logits[i] > lanes[0] ? logits[i] : lanes[0];
   float best = lanes[0];
@@ -67,25 +67,25 @@ int32_t count_above(std::span<const float> logits, float limit) {
 
 double exp_weights(std::span<const float> logits, float best, float inverse_temperature, std::span<float> weights) {
   for (size_t i = 0; i < logits.size(); ++i) weights[i] = exp_core((logits[i] - best) * inverse_temperature);
-  double lanes[kLanes] = {};
-  const size_t whole = logits.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weights[i + lane];
-  for (size_t i = whole; i < logits.size(); ++i) lanes[i % kLanes] += weights[i];
+  double lanes[num_lanes] = {};
+  const size_t whole = logits.size() / num_lanes * num_lanes;
+  for (size_t i = 0; i < whole; i += num_lanes)
+    for (size_t lane = 0; lane < num_lanes; ++lane) lanes[lane] += weights[i + lane];
+  for (size_t i = whole; i < logits.size(); ++i) lanes[i % num_lanes] += weights[i];
   return add_pairwise(lanes);
 }
 
 double sum_of_exp(std::span<const float> logits, float best, float inverse_temperature) {
-  double lanes[kLanes] = {};
-  const size_t whole = logits.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    float values[kLanes];
-    for (size_t lane = 0; lane < kLanes; ++lane)
+  double lanes[num_lanes] = {};
+  const size_t whole = logits.size() / num_lanes * num_lanes;
+  for (size_t i = 0; i < whole; i += num_lanes) {
+    float values[num_lanes];
+    for (size_t lane = 0; lane < num_lanes; ++lane)
       values[lane] = exp_core((logits[i + lane] - best) * inverse_temperature);
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += values[lane];
+    for (size_t lane = 0; lane < num_lanes; ++lane) lanes[lane] += values[lane];
   }
   for (size_t i = whole; i < logits.size(); ++i)
-    lanes[i % kLanes] += exp_core((logits[i] - best) * inverse_temperature);
+    lanes[i % num_lanes] += exp_core((logits[i] - best) * inverse_temperature);
   return add_pairwise(lanes);
 }
 

@@ -4,16 +4,10 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/split_mix.h"
 
 namespace tidemill {
 namespace {
-
-uint64_t mixed(uint64_t value) {
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
 
 uint64_t key_of(BlockPlace place) {
   return (uint64_t{place.size_class} << 32) | place.slot;
@@ -64,10 +58,6 @@ void SimulatedExecutor::move(const BlockMove& move) {
     case MoveKind::drop:
       shadows_.erase(key_of(move.from));
       return;
-    case MoveKind::demote:
-    case MoveKind::spill:
-    case MoveKind::fetch:
-      TM_CHECK(false, "blocks have one format and one tier");
   }
 }
 
@@ -85,7 +75,7 @@ void SimulatedExecutor::add_token(State& state, TokenId token) const {
   TM_CHECK(token >= 0, "a token id is not negative");
   const uint64_t before = state.digests.empty() ? 1 : state.digests.back();
   state.tokens.push_back(token);
-  state.digests.push_back(mixed(before ^ mixed(static_cast<uint64_t>(token) + 1)) | 1);
+  state.digests.push_back(split_mix(before ^ split_mix(static_cast<uint64_t>(token) + 1)) | 1);
 }
 
 void SimulatedExecutor::update(const PlannedSequence& planned) {
@@ -165,8 +155,8 @@ void SimulatedExecutor::check_reads(const PlannedSequence& planned) const {
 Draw SimulatedExecutor::invent(const State& state, size_t num_tokens) const {
   const SamplingParams& sampling = state.sampling;
   const bool greedy = sampling.temperature == 0;
-  const uint64_t noise = greedy ? 0 : mixed(sampling.seed * 31 + num_tokens - state.num_prompt_tokens);
-  const uint64_t value = mixed(state.digests[num_tokens - 1] ^ noise);
+  const uint64_t noise = greedy ? 0 : split_mix(sampling.seed * 31 + num_tokens - state.num_prompt_tokens);
+  const uint64_t value = split_mix(state.digests[num_tokens - 1] ^ noise);
   Draw draw;
   draw.token = static_cast<TokenId>(value % options_.vocab_size);
   return draw;
@@ -175,7 +165,7 @@ Draw SimulatedExecutor::invent(const State& state, size_t num_tokens) const {
 SequenceResult SimulatedExecutor::draw(const PlannedSequence& planned) const {
   const State& state = states_[planned.slot];
   const auto score = [&](Draw& draw, int32_t row, int32_t num_top) {
-    const uint64_t value = mixed(state.digests[row] + static_cast<uint64_t>(draw.token));
+    const uint64_t value = split_mix(state.digests[row] + static_cast<uint64_t>(draw.token));
     draw.logprob = -static_cast<float>(value % 1000) / 100;
     draw.rank = static_cast<int32_t>(value % options_.vocab_size) + 1;
     for (int32_t i = 0; i < num_top; ++i) {

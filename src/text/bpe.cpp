@@ -10,27 +10,27 @@
 namespace tidemill {
 namespace {
 
-constexpr uint64_t kEmptyKey = std::numeric_limits<uint64_t>::max();
-constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
+constexpr uint64_t empty_key = std::numeric_limits<uint64_t>::max();
+constexpr uint32_t no_rank = std::numeric_limits<uint32_t>::max();
 // Up to here a scan for the best pair beats the heap (measured on English text: the two are equal at about 40 symbols).
-constexpr size_t kShortWordSymbols = 32;
+constexpr size_t short_word_symbols = 32;
 
 bool may_result(TokenKind kind) {
-  return kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
+  return kind == TokenKind::normal || kind == TokenKind::user_defined;
 }
 
 }  // namespace
 
 MergeTable::MergeTable(size_t num_merges) {
   const size_t num_slots = std::bit_ceil(num_merges * 2 + 2);
-  slots_.assign(num_slots, {kEmptyKey, {}});
+  slots_.assign(num_slots, {empty_key, {}});
   shift_ = 64 - std::countr_zero(num_slots);
 }
 
 void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
   const uint64_t key = key_of(left, right);
   size_t slot = first_slot(key);
-  for (; slots_[slot].key != kEmptyKey; slot = (slot + 1) & (slots_.size() - 1)) {
+  for (; slots_[slot].key != empty_key; slot = (slot + 1) & (slots_.size() - 1)) {
     if (slots_[slot].key == key) return;
   }
   slots_[slot] = {key, merge};
@@ -38,7 +38,7 @@ void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
 
 const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
   const uint64_t key = key_of(left, right);
-  for (size_t slot = first_slot(key); slots_[slot].key != kEmptyKey; slot = (slot + 1) & (slots_.size() - 1)) {
+  for (size_t slot = first_slot(key); slots_[slot].key != empty_key; slot = (slot + 1) & (slots_.size() - 1)) {
     if (slots_[slot].key == key) return &slots_[slot].merge;
   }
   return nullptr;
@@ -176,13 +176,13 @@ void BpeModel::merge_short(Symbols& symbols) const {
   merged.resize(ids.size());
   const auto look_up = [&](size_t i) {
     const auto* merge = i + 1 < ids.size() ? merges_.find(ids[i], ids[i + 1]) : nullptr;
-    ranks[i] = merge ? merge->rank : kNoRank;
+    ranks[i] = merge ? merge->rank : no_rank;
     if (merge) merged[i] = merge->merged;
   };
   for (size_t i = 0; i < ids.size(); ++i) look_up(i);
   while (true) {
     const auto best = static_cast<size_t>(std::min_element(ranks.begin(), ranks.end()) - ranks.begin());
-    if (best == ranks.size() || ranks[best] == kNoRank) return;
+    if (best == ranks.size() || ranks[best] == no_rank) return;
     ids[best] = merged[best];
     const auto after = static_cast<std::ptrdiff_t>(best + 1);
     ids.erase(ids.begin() + after);
@@ -204,12 +204,12 @@ void BpeModel::merge_long(Symbols& symbols) const {
   const auto look_up = [&](uint32_t i) {
     Symbols::Link& link = links[i];
     const auto* merge = link.next < count ? merges_.find(link.id, links[link.next].id) : nullptr;
-    link.rank = merge ? merge->rank : kNoRank;
+    link.rank = merge ? merge->rank : no_rank;
     if (merge) link.merged = merge->merged;
     return merge != nullptr;
   };
   const auto entry_of = [&](uint32_t i) { return static_cast<uint64_t>(links[i].rank) << 32 | i; };
-  for (uint32_t i = 0; i < count; ++i) links[i] = {symbols.ids[i], kNoRank, -1, i + 1, i - 1};
+  for (uint32_t i = 0; i < count; ++i) links[i] = {symbols.ids[i], no_rank, -1, i + 1, i - 1};
   for (uint32_t i = 0; i < count; ++i) {
     if (look_up(i)) heap.push_back(entry_of(i));
   }
@@ -230,9 +230,9 @@ void BpeModel::merge_long(Symbols& symbols) const {
     Symbols::Link& gone = links[links[at].next];
     links[at].id = links[at].merged;
     links[at].next = gone.next;
-    links[at].rank = kNoRank;
+    links[at].rank = no_rank;
     if (gone.next < count) links[gone.next].previous = at;
-    gone.rank = kNoRank;
+    gone.rank = no_rank;
     refresh(at);
     if (at > 0) refresh(links[at].previous);
   }
@@ -241,7 +241,7 @@ void BpeModel::merge_long(Symbols& symbols) const {
 }
 
 void BpeModel::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& tokens) const {
-  const bool byte_level = vocabulary_.spelling() == TokenSpelling::kByteLevel;
+  const bool byte_level = vocabulary_.spelling() == TokenSpelling::byte_level;
   if (options_.ignore_merges) {
     const auto whole = byte_level ? vocabulary_.find_ordinary(word) : vocabulary_.find(word);
     if (whole && may_result(vocabulary_.kind(*whole))) {
@@ -256,7 +256,7 @@ void BpeModel::encode(std::string_view word, Scratch& scratch, std::vector<Token
   } else {
     split_characters(word, symbols.ids);
   }
-  if (symbols.ids.size() <= kShortWordSymbols) {
+  if (symbols.ids.size() <= short_word_symbols) {
     merge_short(symbols);
   } else {
     merge_long(symbols);

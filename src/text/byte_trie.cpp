@@ -5,7 +5,7 @@
 namespace tidemill {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string, TokenId>> entries) {
-  root_.fill(kNone);
+  root_.fill(none);
   std::erase_if(entries, [](const auto& entry) { return entry.first.empty(); });
   if (entries.empty()) return;
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

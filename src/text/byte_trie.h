@@ -21,7 +21,7 @@ class ByteTrie {
   explicit ByteTrie(std::vector<std::pair<std::string, TokenId>> entries);
 
   bool empty() const { return nodes_.empty(); }
-  bool may_begin_with(char first) const { return !empty() && child(0, first) != kNone; }
+  bool may_begin_with(char first) const { return !empty() && child(0, first) != none; }
 
   // Calls found(length_bytes, value) for each entry that is a prefix of `text`, shortest first.
   template <typename Found>
@@ -30,13 +30,13 @@ class ByteTrie {
     uint32_t node = 0;
     for (size_t length = 0; length < text.size(); ++length) {
       node = child(node, text[length]);
-      if (node == kNone) return;
+      if (node == none) return;
       if (nodes_[node].value >= 0) found(length + 1, nodes_[node].value);
     }
   }
 
  private:
-  static constexpr uint32_t kNone = 0xFFFFFFFF;
+  static constexpr uint32_t none = 0xFFFFFFFF;
   // The children of a node lie side by side, ordered by label.
   struct Node {
     uint32_t first_child = 0;
@@ -57,7 +57,7 @@ class ByteTrie {
         high = middle;
       }
     }
-    return low < n.first_child + n.num_children && labels_[low] == label ? low : kNone;
+    return low < n.first_child + n.num_children && labels_[low] == label ? low : none;
   }
 
   std::vector<Node> nodes_;

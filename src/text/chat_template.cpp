@@ -14,9 +14,9 @@ using Json = nlohmann::ordered_json;
 using jinja::Value;
 
 bool is_well_known_role(const std::string& role) {
-  static constexpr std::array<std::string_view, 8> kRoles = {"system",    "user",     "assistant", "tool",
-                                                             "developer", "function", "ipython",   "model"};
-  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
+  static constexpr std::array<std::string_view, 8> roles = {"system",    "user",     "assistant", "tool",
+                                                            "developer", "function", "ipython",   "model"};
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
 }
 
 Value from_json(jinja::Runtime& runtime, const Json& json, bool trusted);

@@ -13,14 +13,14 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kBlankMark = "\xE2\x96\x81";
+constexpr std::string_view blank_mark = "\xE2\x96\x81";
 
 // Remembers where the tokens of a word lie in the output of this very call: most words of a text have been seen before.
 // Direct-mapped; a new word takes the place of an old one. Words that do not fit into an entry are not remembered.
 class WordCache {
  public:
   explicit WordCache(size_t text_bytes)
-      : entries_(std::bit_ceil(std::clamp<size_t>(text_bytes / 8, kFewest, kMost))), mask_(entries_.size() - 1) {}
+      : entries_(std::bit_ceil(std::clamp<size_t>(text_bytes / 8, fewest, most))), mask_(entries_.size() - 1) {}
 
   struct Entry {
     uint8_t length = 0;  // of the word; 0 is an empty entry
@@ -43,8 +43,8 @@ class WordCache {
   }
 
  private:
-  static constexpr size_t kFewest = 16;
-  static constexpr size_t kMost = 16384;  // 512 KiB: about what the second-level cache of a core holds
+  static constexpr size_t fewest = 16;
+  static constexpr size_t most = 16384;  // 512 KiB: about what the second-level cache of a core holds
   std::vector<Entry> entries_;
   size_t mask_;
 };
@@ -83,9 +83,9 @@ class Encoding {
   }
 
   void normalized(std::string_view text, bool at_start) {
-    static const UntrustedRanges kNone;
+    static const UntrustedRanges none;
     size_t done = 0;
-    while (auto match = parts_.added_normalized.next(text, done, kNone)) {
+    while (auto match = parts_.added_normalized.next(text, done, none)) {
       words(text.substr(done, match->begin - done), at_start && done == 0);
       tokens_.push_back(match->id);
       done = match->end;
@@ -184,7 +184,7 @@ std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
 bool Tokenizer::is_control(TokenId token) const {
   if (!parts_->vocabulary->contains(token)) return false;
   const TokenKind kind = parts_->vocabulary->kind(token);
-  return kind == TokenKind::kControl || kind == TokenKind::kUnknown;
+  return kind == TokenKind::control || kind == TokenKind::unknown;
 }
 
 const std::vector<TokenId>& Tokenizer::end_of_generation_ids() const {
@@ -206,28 +206,28 @@ bool Tokenizer::strips_leading_blank() const {
 }
 
 bool is_end_of_turn_text(std::string_view text) {
-  static const std::unordered_set<std::string_view> kTexts = {"<|eot_id|>",
-                                                              "<|im_end|>",
-                                                              "<|end|>",
-                                                              "<|return|>",
-                                                              "<|call|>",
-                                                              "<end_of_turn>",
-                                                              "<|endoftext|>",
-                                                              "<|end_of_text|>",
-                                                              "<|eom_id|>",
-                                                              "<EOT>",
-                                                              "<end_of_utterance>",
-                                                              "<turn|>",
-                                                              "[EOT]",
-                                                              "[EOS]",
-                                                              "<|eot|>",
-                                                              "<|eom|>",
-                                                              "<|flush|>",
-                                                              "<|calls|>",
-                                                              "<\xEF\xBD\x9C"
-                                                              "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-                                                              "<|END_OF_TURN_TOKEN|>"};
-  return kTexts.contains(text);
+  static const std::unordered_set<std::string_view> texts = {"<|eot_id|>",
+                                                             "<|im_end|>",
+                                                             "<|end|>",
+                                                             "<|return|>",
+                                                             "<|call|>",
+                                                             "<end_of_turn>",
+                                                             "<|endoftext|>",
+                                                             "<|end_of_text|>",
+                                                             "<|eom_id|>",
+                                                             "<EOT>",
+                                                             "<end_of_utterance>",
+                                                             "<turn|>",
+                                                             "[EOT]",
+                                                             "[EOS]",
+                                                             "<|eot|>",
+                                                             "<|eom|>",
+                                                             "<|flush|>",
+                                                             "<|calls|>",
+                                                             "<\xEF\xBD\x9C"
+                                                             "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+                                                             "<|END_OF_TURN_TOKEN|>"};
+  return texts.contains(text);
 }
 
 void complete_end_of_generation(TokenizerParts& parts) {
@@ -236,7 +236,7 @@ void complete_end_of_generation(TokenizerParts& parts) {
   if (parts.eos) ids.push_back(*parts.eos);
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
-    if (vocabulary.kind(id) == TokenKind::kControl && is_end_of_turn_text(vocabulary.text(id))) ids.push_back(id);
+    if (vocabulary.kind(id) == TokenKind::control && is_end_of_turn_text(vocabulary.text(id))) ids.push_back(id);
   }
   // Where a format has its own ends of an answer (harmony: <|return|>, <|call|>), <|end|> only ends one part of it.
   const auto end = vocabulary.find("<|end|>");
@@ -251,7 +251,7 @@ BlankMarkSplit blank_mark_split(const Vocabulary& vocabulary) {
   std::unordered_set<char32_t> joined{U'\u2581'};
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const std::string_view text = vocabulary.text(static_cast<TokenId>(i));
-    for (size_t at = text.find(kBlankMark, 1); at != std::string_view::npos; at = text.find(kBlankMark, at + 1)) {
+    for (size_t at = text.find(blank_mark, 1); at != std::string_view::npos; at = text.find(blank_mark, at + 1)) {
       size_t before = at - 1;
       while (before > 0 && (text[before] & 0xC0) == 0x80) --before;
       joined.insert(decode_utf8(text, before).code_point);

@@ -3,7 +3,7 @@
 
 #include "base/utf8.h"
 #include "text/bpe.h"
-#include "text/character_map.h"
+#include "text/preparation/character_map.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
@@ -11,13 +11,13 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
-constexpr std::string_view kScores = "tokenizer.ggml.scores";
-constexpr std::string_view kMerges = "tokenizer.ggml.merges";
-constexpr std::string_view kCharsmap = "tokenizer.ggml.precompiled_charsmap";
-constexpr std::string_view kBlankMark = "\xE2\x96\x81";
-constexpr size_t kMaxEntries = 1 << 26;
+constexpr std::string_view tokens = "tokenizer.ggml.tokens";
+constexpr std::string_view types_key = "tokenizer.ggml.token_type";
+constexpr std::string_view scores_key = "tokenizer.ggml.scores";
+constexpr std::string_view merges_key = "tokenizer.ggml.merges";
+constexpr std::string_view charsmap = "tokenizer.ggml.precompiled_charsmap";
+constexpr std::string_view blank_mark = "\xE2\x96\x81";
+constexpr size_t max_entries = 1 << 26;
 
 std::string key(std::string_view name) {
   return "tokenizer.ggml." + std::string(name);
@@ -51,7 +51,7 @@ class GgufReader {
       return error("tokenizer.ggml.model '{}' is not supported (known: gpt2, llama, t5)",
                    sanitize_utf8(model->substr(0, 100)));
     }
-    const auto spelling = *model == "gpt2" ? TokenSpelling::kByteLevel : TokenSpelling::kSentencePiece;
+    const auto spelling = *model == "gpt2" ? TokenSpelling::byte_level : TokenSpelling::sentence_piece;
     if (auto done = read_vocabulary(spelling); !done.ok()) return done.error();
     const auto done = *model == "gpt2" ? read_byte_level() : *model == "llama" ? read_sentencepiece() : read_unigram();
     if (!done.ok()) return done.error();
@@ -70,33 +70,33 @@ class GgufReader {
   }
 
   Result<void> read_vocabulary(TokenSpelling spelling) {
-    auto texts = elements<std::string>(metadata_, kTokens, {"str"});
+    auto texts = elements<std::string>(metadata_, tokens, {"str"});
     if (!texts.ok()) return texts.error();
-    if (!*texts) return error("metadata key '{}' is missing", kTokens);
-    if ((*texts)->empty() || (*texts)->size() > kMaxEntries) {
-      return error("{} has {} entries; 1 to {} are allowed", kTokens, (*texts)->size(), kMaxEntries);
+    if (!*texts) return error("metadata key '{}' is missing", tokens);
+    if ((*texts)->empty() || (*texts)->size() > max_entries) {
+      return error("{} has {} entries; 1 to {} are allowed", tokens, (*texts)->size(), max_entries);
     }
-    auto types = elements<int64_t>(metadata_, kTypes, {"i32", "u32"});
+    auto types = elements<int64_t>(metadata_, types_key, {"i32", "u32"});
     if (!types.ok()) return types.error();
-    std::vector<TokenKind> kinds((*texts)->size(), TokenKind::kNormal);
+    std::vector<TokenKind> kinds((*texts)->size(), TokenKind::normal);
     if (*types) {
       if ((*types)->size() != kinds.size()) {
-        return error("{} has {} entries, but the vocabulary has {}", kTypes, (*types)->size(), kinds.size());
+        return error("{} has {} entries, but the vocabulary has {}", types_key, (*types)->size(), kinds.size());
       }
       for (size_t i = 0; i < kinds.size(); ++i) kinds[i] = kind_of((**types)[i]);
     }
     for (size_t i = 0; i < kinds.size(); ++i) {
-      if (is_end_of_turn_text((**texts)[i])) kinds[i] = TokenKind::kControl;
+      if (is_end_of_turn_text((**texts)[i])) kinds[i] = TokenKind::control;
     }
     parts_->vocabulary = std::make_unique<Vocabulary>(**texts, std::move(kinds), spelling);
     return {};
   }
 
   static TokenKind kind_of(int64_t type) {
-    static constexpr TokenKind kKinds[] = {TokenKind::kNormal,  TokenKind::kNormal,      TokenKind::kUnknown,
-                                           TokenKind::kControl, TokenKind::kUserDefined, TokenKind::kUnused,
-                                           TokenKind::kByte};
-    return type >= 0 && type < 7 ? kKinds[type] : TokenKind::kNormal;
+    static constexpr TokenKind kind_of_type[] = {TokenKind::normal,  TokenKind::normal,       TokenKind::unknown,
+                                                 TokenKind::control, TokenKind::user_defined, TokenKind::unused,
+                                                 TokenKind::byte};
+    return type >= 0 && type < 7 ? kind_of_type[type] : TokenKind::normal;
   }
 
   Result<void> read_byte_level() {
@@ -115,35 +115,35 @@ class GgufReader {
     BpeOptions options;
     options.ignore_merges = named->ignore_merges;
     parts_->model = std::make_unique<BpeModel>(*parts_->vocabulary, std::move(*merges), options);
-    warn_unused(kScores);
-    warn_unused(kCharsmap);
+    warn_unused(scores_key);
+    warn_unused(charsmap);
     return {};
   }
 
   Result<MergeTable> read_merges() {
-    auto lines = elements<std::string>(metadata_, kMerges, {"str"});
+    auto lines = elements<std::string>(metadata_, merges_key, {"str"});
     if (!lines.ok()) return lines.error();
-    if (!*lines) return error("metadata key '{}' is missing", kMerges);
+    if (!*lines) return error("metadata key '{}' is missing", merges_key);
     std::vector<MergeRule> rules;
     rules.reserve((*lines)->size());
     for (size_t i = 0; i < (*lines)->size(); ++i) {
-      auto rule = parse_merge_rule((**lines)[i], i, kMerges);
+      auto rule = parse_merge_rule((**lines)[i], i, merges_key);
       if (!rule.ok()) return rule.error();
       rules.push_back(*rule);
     }
-    return merges_from_rules(*parts_->vocabulary, rules, kMerges);
+    return merges_from_rules(*parts_->vocabulary, rules, merges_key);
   }
 
   Result<std::vector<double>> read_scores() {
-    auto scores = elements<double>(metadata_, kScores, {"f32", "f64"});
+    auto scores = elements<double>(metadata_, scores_key, {"f32", "f64"});
     if (!scores.ok()) return scores.error();
-    if (!*scores) return error("metadata key '{}' is missing", kScores);
+    if (!*scores) return error("metadata key '{}' is missing", scores_key);
     if ((*scores)->size() != parts_->vocabulary->size()) {
-      return error("{} has {} entries, but the vocabulary has {}", kScores, (*scores)->size(),
+      return error("{} has {} entries, but the vocabulary has {}", scores_key, (*scores)->size(),
                    parts_->vocabulary->size());
     }
     const bool ordered = std::none_of((*scores)->begin(), (*scores)->end(), [](double s) { return s != s; });
-    if (!ordered) return error("{} holds a value that is not a number", kScores);
+    if (!ordered) return error("{} holds a value that is not a number", scores_key);
     return **scores;
   }
 
@@ -155,7 +155,7 @@ class GgufReader {
     auto unknown = special_id("unknown_token_id");
     if (!unknown.ok()) return unknown.error();
     if (*prefix) parts_->normalizer.add(PrependText{.text = " ", .unless_there = false});
-    parts_->normalizer.add(ReplaceText{" ", std::string(kBlankMark)});
+    parts_->normalizer.add(ReplaceText{" ", std::string(blank_mark)});
     parts_->strips_leading_blank = *prefix;
     parts_->pre_tokenizer.add(blank_mark_split(*parts_->vocabulary));
     BpeOptions options;
@@ -164,8 +164,8 @@ class GgufReader {
     parts_->model =
         std::make_unique<BpeModel>(*parts_->vocabulary, merges_from_scores(*parts_->vocabulary, *scores), options);
     default_adds_bos_ = true;
-    warn_unused(kMerges);
-    warn_unused(kCharsmap);
+    warn_unused(merges_key);
+    warn_unused(charsmap);
     return {};
   }
 
@@ -178,22 +178,22 @@ class GgufReader {
     if (!merge_blanks.ok()) return merge_blanks.error();
     auto unknown = special_id("unknown_token_id");
     if (!unknown.ok()) return unknown.error();
-    auto table = elements<int64_t>(metadata_, kCharsmap, {"u8", "i8"});
+    auto table = elements<int64_t>(metadata_, charsmap, {"u8", "i8"});
     if (!table.ok()) return table.error();
     if (*table && !(*table)->empty()) {
       std::string blob;
       for (const int64_t byte : **table) blob.push_back(static_cast<char>(byte));
       auto map = CharacterMap::parse(blob);
-      if (!map.ok()) return error("{}: {}", kCharsmap, map.error().message);
+      if (!map.ok()) return error("{}: {}", charsmap, map.error().message);
       parts_->normalizer.add(MapCharacters{std::make_shared<CharacterMap>(std::move(*map))});
     }
     if (*merge_blanks) parts_->normalizer.add(MergeBlanks{});
     if (*prefix) parts_->normalizer.add(PrependText{.text = " ", .unless_there = true});
-    parts_->normalizer.add(ReplaceText{" ", std::string(kBlankMark)});
+    parts_->normalizer.add(ReplaceText{" ", std::string(blank_mark)});
     parts_->strips_leading_blank = *prefix;
     parts_->model = std::make_unique<UnigramModel>(*parts_->vocabulary, *scores, UnigramOptions{*unknown, false});
     default_adds_eos_ = true;
-    warn_unused(kMerges);
+    warn_unused(merges_key);
     return {};
   }
 
@@ -234,8 +234,8 @@ class GgufReader {
     for (size_t i = 0; i < vocabulary.size(); ++i) {
       const auto id = static_cast<TokenId>(i);
       const TokenKind kind = vocabulary.kind(id);
-      const bool control = kind == TokenKind::kControl || kind == TokenKind::kUnknown;
-      if ((!control && kind != TokenKind::kUserDefined) || vocabulary.text(id).empty()) continue;
+      const bool control = kind == TokenKind::control || kind == TokenKind::unknown;
+      if ((!control && kind != TokenKind::user_defined) || vocabulary.text(id).empty()) continue;
       AddedToken token{id, std::string(vocabulary.text(id))};
       token.control = control;
       added.push_back(std::move(token));

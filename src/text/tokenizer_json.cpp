@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxEntries = 1 << 26;
-constexpr size_t kMaxHoles = 1 << 16;  // ids without an entry
+constexpr size_t max_entries = 1 << 26;
+constexpr size_t max_holes = 1 << 16;  // ids without an entry
 
 class JsonReader {
  public:
@@ -47,8 +47,8 @@ class JsonReader {
                    sanitize_utf8(type_.substr(0, 100)));
     }
     const json* vocabulary = place.find("vocab");
-    if (!vocabulary || vocabulary->empty() || vocabulary->size() > kMaxEntries) {
-      return error("{}.vocab must have 1 to {} entries", place.path, kMaxEntries);
+    if (!vocabulary || vocabulary->empty() || vocabulary->size() > max_entries) {
+      return error("{}.vocab must have 1 to {} entries", place.path, max_entries);
     }
     return type_ == "BPE" ? read_bpe_entries(*vocabulary) : read_unigram_entries(*vocabulary);
   }
@@ -79,7 +79,7 @@ class JsonReader {
   Result<void> set_entry(const std::string& text, const json& id) {
     const bool integer = id.is_number_integer();
     const int64_t number = integer ? id.get<int64_t>() : -1;
-    if (number < 0 || static_cast<size_t>(number) >= num_entries_ + kMaxHoles) {
+    if (number < 0 || static_cast<size_t>(number) >= num_entries_ + max_holes) {
       return error("tokenizer.json: the id of '{}' is {}, but there are {} entries", sanitize_utf8(text.substr(0, 100)),
                    integer ? id.dump() : "no integer", num_entries_);
     }
@@ -134,18 +134,18 @@ class JsonReader {
     auto fallback = model_place().boolean("byte_fallback", false);
     if (!fallback.ok()) return fallback.error();
     byte_fallback_ = *fallback;
-    std::vector<TokenKind> kinds(texts_.size(), TokenKind::kNormal);
+    std::vector<TokenKind> kinds(texts_.size(), TokenKind::normal);
     for (size_t i = 0; i < texts_.size(); ++i) {
-      if (texts_[i].empty()) kinds[i] = TokenKind::kUnused;
-      if (byte_fallback_ && byte_token_value(texts_[i])) kinds[i] = TokenKind::kByte;
+      if (texts_[i].empty()) kinds[i] = TokenKind::unused;
+      if (byte_fallback_ && byte_token_value(texts_[i])) kinds[i] = TokenKind::byte;
     }
     for (const auto* list : {&raw_, &normalized_}) {
       for (const AddedToken& token : *list) {
-        kinds[static_cast<size_t>(token.id)] = token.control ? TokenKind::kControl : TokenKind::kUserDefined;
+        kinds[static_cast<size_t>(token.id)] = token.control ? TokenKind::control : TokenKind::user_defined;
       }
     }
     parts_->vocabulary = std::make_unique<Vocabulary>(
-        texts_, std::move(kinds), byte_level ? TokenSpelling::kByteLevel : TokenSpelling::kSentencePiece);
+        texts_, std::move(kinds), byte_level ? TokenSpelling::byte_level : TokenSpelling::sentence_piece);
     return {};
   }
 
@@ -186,7 +186,7 @@ class JsonReader {
     auto merges = read_merges(place);
     if (!merges.ok()) return merges.error();
     // Only without other borders is it worth cutting, and only where the mark itself is a token is it exact.
-    const bool marked = parts_->vocabulary->spelling() == TokenSpelling::kSentencePiece &&
+    const bool marked = parts_->vocabulary->spelling() == TokenSpelling::sentence_piece &&
                         parts_->vocabulary->find("\xE2\x96\x81") && !*ignore_merges;
     if (marked) parts_->pre_tokenizer.add(blank_mark_split(*parts_->vocabulary));
     parts_->model = std::make_unique<BpeModel>(*parts_->vocabulary, std::move(*merges), options);

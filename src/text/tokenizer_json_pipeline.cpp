@@ -3,15 +3,15 @@
 #include <openssl/evp.h>
 
 #include "base/utf8.h"
-#include "text/character_map.h"
+#include "text/preparation/character_map.h"
 
 namespace tidemill {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kBlankMark = "\xE2\x96\x81";
-constexpr size_t kDeepestNesting = 8;
+constexpr std::string_view blank_mark = "\xE2\x96\x81";
+constexpr size_t deepest_nesting = 8;
 
 Error unsupported(const JsonPlace& place, const std::string& type) {
   return error("{} of type '{}' is not supported", place.path, sanitize_utf8(type.substr(0, 100)));
@@ -23,7 +23,7 @@ Result<void> each_stage(const JsonPlace& place, const char* members, Read read, 
   auto type = place.string("type");
   if (!type.ok()) return type.error();
   if (*type != "Sequence") return read(place, *type);
-  if (depth == kDeepestNesting) return error("{} is nested more than {} deep", place.path, kDeepestNesting);
+  if (depth == deepest_nesting) return error("{} is nested more than {} deep", place.path, deepest_nesting);
   auto list = place.array(members);
   if (!list.ok()) return list.error();
   for (size_t i = 0; i < (*list)->size(); ++i) {
@@ -61,11 +61,11 @@ std::string literal_pattern(std::string_view text) {
 Result<SplitBehavior> read_behavior(const JsonPlace& place, const char* fallback) {
   auto name = place.string("behavior", fallback);
   if (!name.ok()) return name.error();
-  if (*name == "Isolated") return SplitBehavior::kIsolated;
-  if (*name == "Removed") return SplitBehavior::kRemoved;
-  if (*name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
-  if (*name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
-  if (*name == "Contiguous") return SplitBehavior::kContiguous;
+  if (*name == "Isolated") return SplitBehavior::isolated;
+  if (*name == "Removed") return SplitBehavior::removed;
+  if (*name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (*name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (*name == "Contiguous") return SplitBehavior::contiguous;
   return error("{}.behavior '{}' is not supported", place.path, sanitize_utf8(name->substr(0, 100)));
 }
 
@@ -108,10 +108,10 @@ Result<void> add_replace(const JsonPlace& place, Normalizer& normalizer) {
 }
 
 Result<void> add_normalizer(const JsonPlace& place, const std::string& type, Normalizer& normalizer) {
-  if (type == "NFC") return normalizer.add(UnicodeForm::kNfc), Result<void>();
-  if (type == "NFD") return normalizer.add(UnicodeForm::kNfd), Result<void>();
-  if (type == "NFKC") return normalizer.add(UnicodeForm::kNfkc), Result<void>();
-  if (type == "NFKD") return normalizer.add(UnicodeForm::kNfkd), Result<void>();
+  if (type == "NFC") return normalizer.add(UnicodeForm::nfc), Result<void>();
+  if (type == "NFD") return normalizer.add(UnicodeForm::nfd), Result<void>();
+  if (type == "NFKC") return normalizer.add(UnicodeForm::nfkc), Result<void>();
+  if (type == "NFKD") return normalizer.add(UnicodeForm::nfkd), Result<void>();
   if (type == "Lowercase") return normalizer.add(Lowercase{}), Result<void>();
   if (type == "StripAccents") return normalizer.add(StripAccents{}), Result<void>();
   if (type == "Replace") return add_replace(place, normalizer);
@@ -153,11 +153,11 @@ Result<void> add_byte_level(const JsonPlace& place, TokenizerParts& parts) {
     parts.normalizer.add(PrependText{.text = " ", .unless_there = true});
   }
   if (!*use_regex) return {};
-  return add_split(place, kGpt2Pattern, SplitBehavior::kIsolated, false, parts);
+  return add_split(place, gpt2_pattern, SplitBehavior::isolated, false, parts);
 }
 
 Result<void> add_metaspace(const JsonPlace& place, TokenizerParts& parts) {
-  auto replacement = place.string("replacement", std::string(kBlankMark));
+  auto replacement = place.string("replacement", std::string(blank_mark));
   auto split = place.boolean("split", true);
   auto old_prefix = place.boolean("add_prefix_space", true);
   if (!replacement.ok()) return replacement.error();
@@ -165,12 +165,12 @@ Result<void> add_metaspace(const JsonPlace& place, TokenizerParts& parts) {
   if (!old_prefix.ok()) return old_prefix.error();
   auto scheme = place.string("prepend_scheme", *old_prefix ? "always" : "never");
   if (!scheme.ok()) return scheme.error();
-  if (*replacement != kBlankMark) return error("{}.replacement must be U+2581", place.path);
-  MetaspacePieces stage{MetaspacePieces::Prepend::kNever, *split};
+  if (*replacement != blank_mark) return error("{}.replacement must be U+2581", place.path);
+  MetaspacePieces stage{MetaspacePieces::Prepend::never, *split};
   if (*scheme == "always") {
-    stage.prepend = MetaspacePieces::Prepend::kAlways;
+    stage.prepend = MetaspacePieces::Prepend::always;
   } else if (*scheme == "first") {
-    stage.prepend = MetaspacePieces::Prepend::kFirst;
+    stage.prepend = MetaspacePieces::Prepend::first;
   } else if (*scheme != "never") {
     return error("{}.prepend_scheme '{}' is not supported", place.path, sanitize_utf8(scheme->substr(0, 100)));
   }
@@ -196,19 +196,19 @@ Result<void> add_pre_tokenizer(const JsonPlace& place, const std::string& type, 
   if (type == "Digits") {
     auto individual = place.boolean("individual_digits", false);
     if (!individual.ok()) return individual.error();
-    return add_split(place, *individual ? "\\p{N}" : "\\p{N}+", SplitBehavior::kIsolated, false, parts);
+    return add_split(place, *individual ? "\\p{N}" : "\\p{N}+", SplitBehavior::isolated, false, parts);
   }
   if (type == "Punctuation") {
     auto behavior = read_behavior(place, "Isolated");
     if (!behavior.ok()) return behavior.error();
     return add_split(place, R"([\p{P}!-/:-@\[-`{-~])", *behavior, false, parts);
   }
-  if (type == "WhitespaceSplit") return add_split(place, "\\s", SplitBehavior::kRemoved, false, parts);
-  if (type == "Whitespace") return add_split(place, R"(\w+|[^\w\s]+)", SplitBehavior::kRemoved, true, parts);
+  if (type == "WhitespaceSplit") return add_split(place, "\\s", SplitBehavior::removed, false, parts);
+  if (type == "Whitespace") return add_split(place, R"(\w+|[^\w\s]+)", SplitBehavior::removed, true, parts);
   if (type == "CharDelimiterSplit") {
     auto delimiter = place.string("delimiter");
     if (!delimiter.ok()) return delimiter.error();
-    return add_split(place, literal_pattern(*delimiter), SplitBehavior::kRemoved, false, parts);
+    return add_split(place, literal_pattern(*delimiter), SplitBehavior::removed, false, parts);
   }
   return unsupported(place, type);
 }
@@ -220,7 +220,7 @@ Result<void> add_decoder(const JsonPlace& place, const std::string& type, Tokeni
     auto content = place.string("content");
     if (!pattern.ok()) return pattern.error();
     if (!content.ok()) return content.error();
-    if (pattern->is_regex || pattern->text != kBlankMark || *content != " ") {
+    if (pattern->is_regex || pattern->text != blank_mark || *content != " ") {
       return error("{} replaces something else than U+2581 by a blank, which is not supported", place.path);
     }
     return {};

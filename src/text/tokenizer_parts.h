@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/normalizer.h"
-#include "text/pre_tokenizer.h"
+#include "text/preparation/normalizer.h"
+#include "text/preparation/pre_tokenizer.h"
 #include "text/vocabulary.h"
 #include "text/word_model.h"
 

@@ -9,8 +9,8 @@ namespace tidemill {
 namespace {
 
 // How much worse than the worst entry an unknown character is; SentencePiece's constant.
-constexpr double kUnknownPenalty = 10.0;
-constexpr TokenId kUnknownPiece = -1;
+constexpr double unknown_penalty = 10.0;
+constexpr TokenId unknown_piece = -1;
 
 }  // namespace
 
@@ -32,12 +32,12 @@ UnigramModel::UnigramModel(const Vocabulary& vocabulary, std::span<const double>
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const TokenKind kind = vocabulary.kind(id);
-    if (kind != TokenKind::kNormal && kind != TokenKind::kUserDefined) continue;
-    if (kind == TokenKind::kUserDefined) scores_[i] = 0;
+    if (kind != TokenKind::normal && kind != TokenKind::user_defined) continue;
+    if (kind == TokenKind::user_defined) scores_[i] = 0;
     worst = std::min(worst, scores_[i]);
     entries.emplace_back(vocabulary.text(id), id);
   }
-  unknown_score_ = worst - kUnknownPenalty;
+  unknown_score_ = worst - unknown_penalty;
   entries_ = ByteTrie(std::move(entries));
 }
 
@@ -47,7 +47,7 @@ std::unique_ptr<WordModel::Scratch> UnigramModel::make_scratch() const {
 
 void UnigramModel::fill(std::string_view word, Lattice& lattice) const {
   auto& nodes = lattice.nodes;
-  nodes.assign(word.size() + 1, {-std::numeric_limits<double>::infinity(), 0, kUnknownPiece});
+  nodes.assign(word.size() + 1, {-std::numeric_limits<double>::infinity(), 0, unknown_piece});
   nodes[0].score = 0;
   for (size_t at = 0; at < word.size();) {
     const size_t character = decode_utf8(word, at).length_bytes;
@@ -61,7 +61,7 @@ void UnigramModel::fill(std::string_view word, Lattice& lattice) const {
       single |= length == character;
       offer(length, id, scores_[id]);
     });
-    if (!single) offer(character, kUnknownPiece, unknown_score_);
+    if (!single) offer(character, unknown_piece, unknown_score_);
     at += character;
   }
 }
@@ -85,7 +85,7 @@ void UnigramModel::encode(std::string_view word, Scratch& scratch, std::vector<T
     lattice.pieces.emplace_back(lattice.nodes[end].begin, end);
   }
   for (auto piece = lattice.pieces.rbegin(); piece != lattice.pieces.rend();) {
-    const auto is_unknown = [&](const auto& p) { return lattice.nodes[p.second].piece == kUnknownPiece; };
+    const auto is_unknown = [&](const auto& p) { return lattice.nodes[p.second].piece == unknown_piece; };
     if (!is_unknown(*piece)) {
       tokens.push_back(lattice.nodes[piece->second].piece);
       ++piece;

@@ -11,7 +11,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kBlankMark = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
+constexpr std::string_view blank_mark = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
 
 // The alphabet keeps the printable Latin-1 characters and gives the other 68 bytes, in order, U+0100 and up.
 struct ByteAlphabet {
@@ -37,9 +37,9 @@ std::string blanks_from_marks(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    if (text.substr(at, kBlankMark.size()) == kBlankMark) {
+    if (text.substr(at, blank_mark.size()) == blank_mark) {
       bytes.push_back(' ');
-      at += kBlankMark.size();
+      at += blank_mark.size();
     } else {
       bytes.push_back(text[at++]);
     }
@@ -48,13 +48,13 @@ std::string blanks_from_marks(std::string_view text) {
 }
 
 std::string bytes_of(std::string_view text, TokenKind kind, TokenSpelling spelling) {
-  if (kind == TokenKind::kByte) {
+  if (kind == TokenKind::byte) {
     if (auto byte = byte_token_value(text)) return std::string(1, static_cast<char>(*byte));
   }
-  if (kind == TokenKind::kControl || kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown) {
+  if (kind == TokenKind::control || kind == TokenKind::user_defined || kind == TokenKind::unknown) {
     return std::string(text);
   }
-  if (spelling == TokenSpelling::kSentencePiece) return blanks_from_marks(text);
+  if (spelling == TokenSpelling::sentence_piece) return blanks_from_marks(text);
   if (auto bytes = byte_level_bytes(text)) return *std::move(bytes);
   return std::string(text);
 }
@@ -130,9 +130,9 @@ Vocabulary::Vocabulary(std::span<const std::string> texts, std::vector<TokenKind
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     text_index_.insert(id, texts_);
-    if (kinds_[i] == TokenKind::kNormal || kinds_[i] == TokenKind::kUserDefined) bytes_index_.insert(id, bytes_);
+    if (kinds_[i] == TokenKind::normal || kinds_[i] == TokenKind::user_defined) bytes_index_.insert(id, bytes_);
     const bool is_byte =
-        spelling == TokenSpelling::kByteLevel ? kinds_[i] == TokenKind::kNormal : kinds_[i] == TokenKind::kByte;
+        spelling == TokenSpelling::byte_level ? kinds_[i] == TokenKind::normal : kinds_[i] == TokenKind::byte;
     if (is_byte && bytes(id).size() == 1) {
       TokenId& slot = byte_tokens_[static_cast<unsigned char>(bytes(id)[0])];
       if (slot < 0) slot = id;

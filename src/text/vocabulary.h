@@ -16,8 +16,8 @@
 
 namespace tidemill {
 
-enum class TokenKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
-enum class TokenSpelling : uint8_t { kByteLevel, kSentencePiece };
+enum class TokenKind : uint8_t { normal, unknown, control, user_defined, unused, byte };
+enum class TokenSpelling : uint8_t { byte_level, sentence_piece };
 
 class Vocabulary {
  public:

@@ -5,7 +5,7 @@
 namespace tidemill {
 namespace {
 
-const std::string kBad(kReplacementCharacter);
+const std::string replaced(replacement_character);
 
 TEST(Utf8, EveryCodePointGoesThereAndBack) {
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
@@ -22,21 +22,21 @@ TEST(Utf8, EveryCodePointGoesThereAndBack) {
 TEST(Utf8, ReplacesEachMaximalSubpartOnce) {
   const struct {
     std::string text, clean;
-  } kCases[] = {
+  } cases[] = {
       {"", ""},
       {"plain ASCII of more than eight bytes", "plain ASCII of more than eight bytes"},
-      {"a\xFFz", "a" + kBad + "z"},
-      {"\x80", kBad},
-      {"\xC3(", kBad + "("},
-      {"\xF0\x9Fx", kBad + "x"},
-      {"\xF0\x9F", kBad},
-      {"\xE2\x82\xAC\xE2\x82", "\xE2\x82\xAC" + kBad},
-      {"\xC0\xAF", kBad + kBad},             // overlong
-      {"\xED\xA0\x80", kBad + kBad + kBad},  // surrogate
-      {"\xF4\x90\x80\x80", kBad + kBad + kBad + kBad},
-      {"\xF1\x80\x80\xE1\x80\xC2", kBad + kBad + kBad},  // the Unicode standard's own example (table 3-8)
+      {"a\xFFz", "a" + replaced + "z"},
+      {"\x80", replaced},
+      {"\xC3(", replaced + "("},
+      {"\xF0\x9Fx", replaced + "x"},
+      {"\xF0\x9F", replaced},
+      {"\xE2\x82\xAC\xE2\x82", "\xE2\x82\xAC" + replaced},
+      {"\xC0\xAF", replaced + replaced},                 // overlong
+      {"\xED\xA0\x80", replaced + replaced + replaced},  // surrogate
+      {"\xF4\x90\x80\x80", replaced + replaced + replaced + replaced},
+      {"\xF1\x80\x80\xE1\x80\xC2", replaced + replaced + replaced},  // the Unicode standard's own example (table 3-8)
   };
-  for (const auto& [text, clean] : kCases) {
+  for (const auto& [text, clean] : cases) {
     EXPECT_EQ(sanitize_utf8(text), clean);
     EXPECT_EQ(is_valid_utf8(text), text == clean);
     EXPECT_TRUE(is_valid_utf8(clean));

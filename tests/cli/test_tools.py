@@ -37,6 +37,14 @@ def test_check_layers_refuses_unknown_folders_and_climbing_paths(tmp_path):
     assert "src/misc has no row" in done.stdout and "not a path from src/" in done.stdout and done.returncode == 1
 
 
+def test_check_layers_finds_conditional_compilation_above_compute(tmp_path):
+    write(tmp_path / "compute/cpu/x.h", "#ifdef TM_NO_UNROLL\n#endif\n")
+    assert check_layers(tmp_path).returncode == 0
+    write(tmp_path / "engine/x.cpp", "int a;\n#  if defined(__AVX2__)\n#endif\n")
+    done = check_layers(tmp_path)
+    assert done.returncode == 1 and "engine/x.cpp:2: conditional compilation" in done.stdout
+
+
 def wheel(folder, package, member, content):
     with zipfile.ZipFile(folder / f"{package}-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr(member, content)

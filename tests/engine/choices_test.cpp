@@ -51,7 +51,7 @@ TEST(Choices, EndEachInItsOwnTime) {
   options.script = [](std::span<const TokenId> tokens, int32_t num_prompt, const SamplingParams& sampling) {
     const int32_t index = static_cast<int32_t>(tokens.size()) - num_prompt;
     const int32_t ends[] = {1, 4, 8};
-    return std::optional<TokenId>(index == ends[sampling.seed - 7] ? kEndToken : 50 + index);
+    return std::optional<TokenId>(index == ends[sampling.seed - 7] ? end_token : 50 + index);
   };
   Harness harness(pool_config(64, 16), options);
   Request request = seeded(40, 30, 7, 3);

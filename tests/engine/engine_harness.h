@@ -20,7 +20,7 @@
 
 namespace tidemill {
 
-constexpr TokenId kEndToken = 7;
+constexpr TokenId end_token = 7;
 
 // A pool of `num_blocks` blocks of `block_size` tokens in one full layer group.
 inline EngineConfig pool_config(int32_t num_blocks, int32_t block_size, int32_t max_model_len = 1024) {
@@ -32,7 +32,7 @@ inline EngineConfig pool_config(int32_t num_blocks, int32_t block_size, int32_t 
   config.max_num_seqs = 16;
   config.max_num_batched_tokens = 64;
   config.seed = 1;
-  config.vocabulary_end_ids = {kEndToken};
+  config.vocabulary_end_ids = {end_token};
   return config;
 }
 

@@ -270,7 +270,7 @@ TEST(Limits, StopAndEndTokens) {
   SimulatedOptions options;  // 30, 31, ... ; the end token at the fifth place
   options.script = [](std::span<const TokenId> tokens, int32_t num_prompt, const SamplingParams&) {
     const int32_t index = static_cast<int32_t>(tokens.size()) - num_prompt;
-    return index == 4 ? kEndToken : 30 + index;
+    return index == 4 ? end_token : 30 + index;
   };
   Harness harness(pool_config(64, 16), options);
   Request request = make_request(20, 10);
@@ -285,7 +285,7 @@ TEST(Limits, StopAndEndTokens) {
   harness.run();
   EXPECT_EQ(harness.answer(ends).tokens.size(), 5u);
   EXPECT_EQ(harness.answer(ends).finished->reason, FinishReason::stop);
-  EXPECT_EQ(harness.answer(ends).finished->stop_token, kEndToken);
+  EXPECT_EQ(harness.answer(ends).finished->stop_token, end_token);
   EXPECT_EQ(harness.answer(ends).finished->usage.completion_tokens, 5);
   EXPECT_EQ(harness.answer(ignores).tokens.size(), 10u);
   EXPECT_EQ(harness.answer(stops).tokens, (std::vector<TokenId>{30, 31, 32}));

@@ -10,19 +10,19 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t kBlock = 4;
-constexpr uint64_t kSeed = 9;
+constexpr int32_t block_size = 4;
+constexpr uint64_t seed = 9;
 
 std::vector<TokenId> tokens_of(int32_t num_blocks, int32_t name = 0) {
   std::vector<TokenId> tokens;
-  for (int32_t i = 0; i < num_blocks * kBlock; ++i) tokens.push_back(name * 1000 + i);
+  for (int32_t i = 0; i < num_blocks * block_size; ++i) tokens.push_back(name * 1000 + i);
   return tokens;
 }
 
 std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens, BlockHash parent = {}) {
   std::vector<BlockHash> hashes;
-  for (size_t i = 0; i + kBlock <= tokens.size(); i += kBlock) {
-    parent = block_hash(kSeed, parent, std::span(tokens).subspan(i, kBlock));
+  for (size_t i = 0; i + block_size <= tokens.size(); i += block_size) {
+    parent = block_hash(seed, parent, std::span(tokens).subspan(i, block_size));
     hashes.push_back(parent);
   }
   return hashes;
@@ -31,7 +31,7 @@ std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens, BlockHash p
 TEST(BlockHash, PartsAreTaggedAndPrefixedByTheirLength) {
   const auto root = [](std::string_view salt, std::string_view tenant, std::string_view format) {
     const RootPart parts[] = {{HashPart::salt, salt}, {HashPart::tenant, tenant}, {HashPart::format, format}};
-    return root_hash(kSeed, parts);
+    return root_hash(seed, parts);
   };
   EXPECT_EQ(root("a", "b", "c"), root("a", "b", "c"));
   EXPECT_FALSE(root("ab", "c", "") == root("a", "bc", ""));
@@ -55,7 +55,7 @@ class Cache : public testing::Test {
     for (size_t block = 0; block < hashes.size(); ++block) {
       const BlockPlace place = *pool.allocate(static_cast<uint8_t>(group), dropped);
       table.append(place);
-      cache.insert(hashes[block], std::span(tokens).subspan(block * kBlock, kBlock), group, place);
+      cache.insert(hashes[block], std::span(tokens).subspan(block * block_size, block_size), group, place);
     }
   }
   BlockPool pool{2000, {100, 100}};
@@ -63,7 +63,7 @@ class Cache : public testing::Test {
 };
 
 TEST_F(Cache, MatchesTheUnbrokenChain) {
-  PrefixCache cache(pool, kBlock, {0});
+  PrefixCache cache(pool, block_size, {0});
   const std::vector<TokenId> tokens = tokens_of(5);
   {
     BlockTable table(pool);
@@ -81,7 +81,7 @@ TEST_F(Cache, MatchesTheUnbrokenChain) {
 }
 
 TEST_F(Cache, ComparesTheTokensNotTheHashAlone) {
-  PrefixCache cache(pool, kBlock, {0});
+  PrefixCache cache(pool, block_size, {0});
   const std::vector<TokenId> tokens = tokens_of(1), other = tokens_of(1, 7);
   const BlockHash same{1, 2};
   const BlockPlace first = *pool.allocate(0, dropped), second = *pool.allocate(0, dropped);
@@ -95,7 +95,7 @@ TEST_F(Cache, ComparesTheTokensNotTheHashAlone) {
 }
 
 TEST_F(Cache, TheSecondBlockOfOneContentStaysPrivate) {
-  PrefixCache cache(pool, kBlock, {0});
+  PrefixCache cache(pool, block_size, {0});
   const std::vector<TokenId> tokens = tokens_of(1);
   const BlockPlace first = *pool.allocate(0, dropped), second = *pool.allocate(0, dropped);
   EXPECT_TRUE(cache.insert(hashes_of(tokens)[0], tokens, 0, first));
@@ -107,7 +107,7 @@ TEST_F(Cache, TheSecondBlockOfOneContentStaysPrivate) {
 }
 
 TEST_F(Cache, EvictionTakesBlocksOutOfTheIndex) {
-  PrefixCache cache(pool, kBlock, {0});
+  PrefixCache cache(pool, block_size, {0});
   const std::vector<TokenId> tokens = tokens_of(10);
   {
     BlockTable table(pool);
@@ -123,7 +123,7 @@ TEST_F(Cache, EvictionTakesBlocksOutOfTheIndex) {
 }
 
 TEST_F(Cache, WindowedGroupsNeedOnlyTheirWindow) {
-  PrefixCache cache(pool, kBlock, {0, 6});  // a row reads itself and 5 before it: at most 2 blocks back
+  PrefixCache cache(pool, block_size, {0, 6});  // a row reads itself and 5 before it: at most 2 blocks back
   const std::vector<TokenId> tokens = tokens_of(6);
   const std::vector<BlockHash> hashes = hashes_of(tokens);
   BlockTable full(pool), windowed(pool);
@@ -145,7 +145,7 @@ TEST_F(Cache, WindowedGroupsNeedOnlyTheirWindow) {
 // Against a plain model: which contents are there, by the events alone.
 TEST_F(Cache, RandomChainsAgreeWithAModel) {
   std::mt19937 random(5);
-  PrefixCache cache(pool, kBlock, {0});
+  PrefixCache cache(pool, block_size, {0});
   struct Live {
     std::vector<TokenId> tokens;
     BlockTable table;
@@ -162,7 +162,7 @@ TEST_F(Cache, RandomChainsAgreeWithAModel) {
       const int32_t num_hit = cache.match(hashes, tokens);
       Live born{tokens, BlockTable(pool), num_hit};
       for (int32_t block = 0; block < num_hit; ++block) {
-        const auto place = cache.find(hashes[block], std::span(tokens).subspan(block * kBlock, kBlock), 0);
+        const auto place = cache.find(hashes[block], std::span(tokens).subspan(block * block_size, block_size), 0);
         ASSERT_TRUE(place);
         pool.share(*place);
         born.table.append(*place);
@@ -172,7 +172,7 @@ TEST_F(Cache, RandomChainsAgreeWithAModel) {
         const auto place = pool.allocate(0, dropped);
         if (!place) break;
         born.table.append(*place);
-        cache.insert(hashes[block], std::span(tokens).subspan(block * kBlock, kBlock), 0, *place);
+        cache.insert(hashes[block], std::span(tokens).subspan(block * block_size, block_size), 0, *place);
       }
       live.push_back(std::move(born));
     } else {

@@ -20,7 +20,7 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t kMaxLen = 256;
+constexpr int32_t max_len = 256;
 
 struct Answer {
   std::vector<Draw> draws;
@@ -105,7 +105,7 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   for (const BlockGroup& group : engine_config.groups)
     engine_config.kv_budget_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_blocks);
   engine_config.block_size_tokens = variant.block_size;
-  engine_config.max_model_len_tokens = kMaxLen;
+  engine_config.max_model_len_tokens = max_len;
   engine_config.max_num_seqs = variant.max_num_seqs;
   engine_config.max_num_batched_tokens = variant.chunk;
   engine_config.batching = variant.batching;

@@ -9,15 +9,15 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t kVocab = 64;
-constexpr int32_t kBlock = 4;
+constexpr int32_t vocab = 64;
+constexpr int32_t block_size = 4;
 
 // Stores token + 1 at each position (fp32, one layer, one head of one value) and answers with the sum over all
 // positions of token * (position + 1), modulo the vocabulary.
 class SummingModel final : public Model {
  public:
   SummingModel() {
-    info_.vocab_size = kVocab;
+    info_.vocab_size = vocab;
     layout_.groups.push_back({.layers = {0}, .shape = {1, 1, 1, 0}, .window = 0});
   }
   const ModelInfo& info() const override { return info_; }
@@ -38,21 +38,21 @@ class SummingModel final : public Model {
         int64_t sum = 0;
         for (int32_t position = 0; position <= segment.first_position + i; ++position)
           sum += static_cast<int64_t>(at(kv, segment, position)) * (position + 1);
-        answers_[row] = static_cast<TokenId>(sum % kVocab);
+        answers_[row] = static_cast<TokenId>(sum % vocab);
       }
     }
   }
   Rows logits(std::span<const int32_t> row_ids) override {
-    logits_.assign(row_ids.size() * kVocab, 0.0f);
-    for (size_t i = 0; i < row_ids.size(); ++i) logits_[i * kVocab + answers_[row_ids[i]]] = 10.0f;
-    return {logits_.data(), static_cast<int32_t>(row_ids.size()), kVocab};
+    logits_.assign(row_ids.size() * vocab, 0.0f);
+    for (size_t i = 0; i < row_ids.size(); ++i) logits_[i * vocab + answers_[row_ids[i]]] = 10.0f;
+    return {logits_.data(), static_cast<int32_t>(row_ids.size()), vocab};
   }
 
  private:
   static float& at(const KvGroupView& kv, const KvSegment& segment, int32_t position) {
-    const BlockPlace place = segment.places[position / kBlock - segment.first_block];
+    const BlockPlace place = segment.places[position / block_size - segment.first_block];
     const KvArena& arena = kv.arenas[place.size_class];
-    return reinterpret_cast<float*>(arena.base + place.slot * arena.slot_bytes)[position % kBlock];
+    return reinterpret_cast<float*>(arena.base + place.slot * arena.slot_bytes)[position % block_size];
   }
   ModelInfo info_;
   KvLayout layout_;
@@ -64,13 +64,13 @@ class SummingModel final : public Model {
 TokenId expected_after(const std::vector<TokenId>& tokens) {
   int64_t sum = 0;
   for (size_t i = 0; i < tokens.size(); ++i) sum += tokens[i] * static_cast<int64_t>(i + 1);
-  return static_cast<TokenId>(sum % kVocab);
+  return static_cast<TokenId>(sum % vocab);
 }
 
 class ModelExecutorTest : public ::testing::TestWithParam<int32_t> {
  protected:
   ModelExecutorTest()
-      : storage_(std::move(KvStorage::make(model_.kv_layout(), kBlock, {KvFormat::fp32}, 1 << 20)).value()),
+      : storage_(std::move(KvStorage::make(model_.kv_layout(), block_size, {KvFormat::fp32}, 1 << 20)).value()),
         executor_(model_, *storage_, {.max_num_seqs = 4, .max_rows = GetParam(), .max_logit_rows = 2}) {}
 
   PlannedSequence start(SlotId slot, std::vector<TokenId> tokens, std::vector<BlockPlace> places) {
@@ -106,7 +106,7 @@ TEST_P(ModelExecutorTest, PrefillAndDecodeReadTheirOwnBlocks) {
     next.first_position = static_cast<int32_t>(longer.size());
     next.num_rows = 1;
     next.tables.resize(1);
-    if (longer.size() % kBlock == 0) next.tables[0].appended = {{9, 0}};
+    if (longer.size() % block_size == 0) next.tables[0].appended = {{9, 0}};
     next.draw = true;
     longer.push_back(token);
     StepPlan step;

@@ -29,8 +29,8 @@ struct RandomModel {
       texts.push_back(joined);
       pairs.emplace_back(left, right);
     }
-    vocabulary = std::make_unique<Vocabulary>(texts, std::vector<TokenKind>(texts.size(), TokenKind::kNormal),
-                                              TokenSpelling::kByteLevel);
+    vocabulary = std::make_unique<Vocabulary>(texts, std::vector<TokenKind>(texts.size(), TokenKind::normal),
+                                              TokenSpelling::byte_level);
     std::shuffle(pairs.begin(), pairs.end(), random);  // ranks need not follow the order of creation
     std::vector<MergeRule> rules;
     for (const auto& [left, right] : pairs) rules.push_back({texts[left], texts[right]});

@@ -30,7 +30,7 @@ TEST(StopMatcher, CutsWhereAStopStringCompletes) {
     std::vector<std::string> stops;
     std::string text;
     std::optional<size_t> stop;
-  } kCases[] = {
+  } cases[] = {
       {{"CDEFGH"}, "AB", 0},
       {{"BC"}, "A", 0},
       {{"E", "DE"}, "ABC", 1},
@@ -44,7 +44,7 @@ TEST(StopMatcher, CutsWhereAStopStringCompletes) {
       {{"FGHI", "CDEF", "F"}, "AB", 1},
       {{std::string(10'000, 'C')}, "ABCDEFGH", {}},
   };
-  for (const auto& c : kCases) {
+  for (const auto& c : cases) {
     const Outcome result = run(c.stops, pieces);
     EXPECT_EQ(result.text, c.text) << ::testing::PrintToString(c.stops);
     EXPECT_EQ(result.stop, c.stop) << ::testing::PrintToString(c.stops);

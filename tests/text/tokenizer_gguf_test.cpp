@@ -130,12 +130,12 @@ TEST_P(TokenizerPassage, EncodesAndDecodesThePassage) {
   EXPECT_EQ(tokenizer->decode(expected, false), file["decoded_text"].get<std::string>());
 }
 
-constexpr VectorCase kDistilGpt2{"distilgpt2", "gpt-2", "gpt2_encoded_tokens.json", "token_ids", true};
-constexpr VectorCase kLlama2{"coreml-projects/Llama-2-7b-chat-coreml", "llama-spm", "llama_encoded.json", "token_ids",
-                             false};
-constexpr VectorCase kLlama32{"pcuenq/Llama-3.2-1B-Instruct-tokenizer", "llama-bpe", "llama_3.2_encoded.json",
-                              "token_ids", true};
-constexpr VectorCase kFalcon{"tiiuae/falcon-7b", "falcon", nullptr, nullptr, true};
+constexpr VectorCase distil_gpt2{"distilgpt2", "gpt-2", "gpt2_encoded_tokens.json", "token_ids", true};
+constexpr VectorCase llama2{"coreml-projects/Llama-2-7b-chat-coreml", "llama-spm", "llama_encoded.json", "token_ids",
+                            false};
+constexpr VectorCase llama32{"pcuenq/Llama-3.2-1B-Instruct-tokenizer", "llama-bpe", "llama_3.2_encoded.json",
+                             "token_ids", true};
+constexpr VectorCase falcon{"tiiuae/falcon-7b", "falcon", nullptr, nullptr, true};
 
 std::string vocabulary_name(const ::testing::TestParamInfo<VectorCase>& info) {
   std::string name = info.param.vocabulary;
@@ -143,9 +143,9 @@ std::string vocabulary_name(const ::testing::TestParamInfo<VectorCase>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(FourModels, TokenizerVectors, ::testing::Values(kDistilGpt2, kLlama2, kLlama32, kFalcon),
+INSTANTIATE_TEST_SUITE_P(FourModels, TokenizerVectors, ::testing::Values(distil_gpt2, llama2, llama32, falcon),
                          vocabulary_name);
-INSTANTIATE_TEST_SUITE_P(ThreeModels, TokenizerPassage, ::testing::Values(kDistilGpt2, kLlama2, kLlama32),
+INSTANTIATE_TEST_SUITE_P(ThreeModels, TokenizerPassage, ::testing::Values(distil_gpt2, llama2, llama32),
                          vocabulary_name);
 
 // The two models that the project downloads.

@@ -72,7 +72,7 @@ TEST(TokenizerJson, RefusesUnsupportedKindsByName) {
     const char* pointer;
     const char* value;
     const char* name;
-  } kCases[] = {
+  } cases[] = {
       {"/model/type", R"("WordPiece")", "WordPiece"},
       {"/pre_tokenizer", R"({"type": "UnicodeScripts"})", "UnicodeScripts"},
       {"/pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [{"type": "BertPreTokenizer"}]})",
@@ -85,7 +85,7 @@ TEST(TokenizerJson, RefusesUnsupportedKindsByName) {
       {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"})", "(a"},
       {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "[a&&b]"}, "behavior": "Isolated"})", "&&"},
   };
-  for (const auto& [pointer, value, name] : kCases) {
+  for (const auto& [pointer, value, name] : cases) {
     json tokenizer = small_tokenizer();
     tokenizer[json::json_pointer(pointer)] = json::parse(value);
     EXPECT_NE(error_of(tokenizer).find(name), std::string::npos) << pointer << ": " << error_of(tokenizer);
@@ -97,7 +97,7 @@ TEST(TokenizerJson, RefusesBrokenFilesNamingThePlace) {
     const char* pointer;
     const char* value;
     const char* place;
-  } kCases[] = {
+  } cases[] = {
       {"/model", "[]", "model"},
       {"/model/vocab", "{}", "vocab"},
       {"/model/vocab", "7", "vocab"},
@@ -119,7 +119,7 @@ TEST(TokenizerJson, RefusesBrokenFilesNamingThePlace) {
       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "AAAA"})", "precompiled_charsmap"},
       {"/post_processor", R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]})", "<x>"},
   };
-  for (const auto& [pointer, value, place] : kCases) {
+  for (const auto& [pointer, value, place] : cases) {
     json tokenizer = small_tokenizer();
     tokenizer[json::json_pointer(pointer)] = json::parse(value);
     EXPECT_NE(error_of(tokenizer).find(place), std::string::npos) << pointer << ": " << error_of(tokenizer);

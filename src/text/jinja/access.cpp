@@ -1,7 +1,7 @@
 // Items, attributes and slices of values.
 #include <algorithm>
 
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/loop_state.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
@@ -86,9 +86,9 @@ Value missing(Runtime& runtime, const Value& object, const Value& name) {
     return Value::undefined(
         fmt::format("access to attribute '{}' of '{}' object is unsafe", name.as_text().view(), object.type_name()));
   }
-  constexpr size_t kMaxShownBytes = 80;
+  constexpr size_t max_shown_bytes = 80;
   std::string shown = to_text(runtime, name).bytes();
-  if (shown.size() > kMaxShownBytes) shown.resize(offset_of_code_point(shown, kMaxShownBytes / 4));
+  if (shown.size() > max_shown_bytes) shown.resize(offset_of_code_point(shown, max_shown_bytes / 4));
   if (object.is_none()) return Value::undefined(fmt::format("'None' has no attribute '{}'", shown));
   return Value::undefined(fmt::format("'{} object' has no attribute '{}'", object.type_name(), shown));
 }

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "text/jinja/filters.h"
-#include "text/jinja/tests.h"
+#include "text/jinja/builtins/filters.h"
+#include "text/jinja/builtins/tests.h"
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
 

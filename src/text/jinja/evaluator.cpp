@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
 
@@ -114,8 +114,8 @@ Value Evaluator::evaluate_node(const Slice& node) {
     if (value.is_undefined()) throw Fault{value.undefined_message()};
     if (!value.is_integral()) fail("slice bounds must be integers, not '{}'", value.type_name());
     // Far beyond any length, and safe to add to one.
-    constexpr Integer kFar = Integer{1} << 62;
-    return std::clamp(value.as_integral(), -kFar, kFar);
+    constexpr Integer far = Integer{1} << 62;
+    return std::clamp(value.as_integral(), -far, far);
   };
   SliceBounds bounds;
   bounds.start = bound(node.start);

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "text/jinja/arguments.h"
 #include "text/jinja/ast.h"
+#include "text/jinja/builtins/arguments.h"
 #include "text/jinja/loop_state.h"
 
 namespace tidemill::jinja {

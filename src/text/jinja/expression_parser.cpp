@@ -34,9 +34,9 @@ void ExpressionParser::fail_here(std::string_view what) const {
 }
 
 ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
-  if (parser.depth_ >= kMaxParseDepth) {
+  if (parser.depth_ >= max_parse_depth) {
     fail("line {} of the chat template: blocks and brackets nest deeper than {}", parser.current().line,
-         kMaxParseDepth);
+         max_parse_depth);
   }
   ++parser.depth_;
 }
@@ -72,8 +72,8 @@ std::string ExpressionParser::take_name() {
 }
 
 ExpressionPtr ExpressionParser::make_high(decltype(Expression::node) node, int line, int height_of_operands) {
-  if (height_of_operands >= kMaxExpressionHeight) {
-    fail("line {} of the chat template: an expression nests or chains deeper than {}", line, kMaxExpressionHeight);
+  if (height_of_operands >= max_expression_height) {
+    fail("line {} of the chat template: an expression nests or chains deeper than {}", line, max_expression_height);
   }
   return std::make_unique<Expression>(Expression{std::move(node), line, height_of_operands + 1});
 }
@@ -142,7 +142,7 @@ ExpressionPtr ExpressionParser::parse_not() {
 }
 
 ExpressionPtr ExpressionParser::parse_comparison() {
-  static constexpr std::pair<std::string_view, Comparison> kOperators[] = {
+  static constexpr std::pair<std::string_view, Comparison> operators[] = {
       {"==", Comparison::equal},         {"!=", Comparison::not_equal}, {"<=", Comparison::less_equal},
       {">=", Comparison::greater_equal}, {"<", Comparison::less},       {">", Comparison::greater}};
   const int line = current().line;
@@ -151,7 +151,7 @@ ExpressionPtr ExpressionParser::parse_comparison() {
   std::vector<std::pair<Comparison, ExpressionPtr>> rest;
   while (true) {
     std::optional<Comparison> found;
-    for (const auto& [text, comparison] : kOperators) {
+    for (const auto& [text, comparison] : operators) {
       if (at(text)) found = comparison;
     }
     if (at_name("in")) found = Comparison::in;

@@ -71,8 +71,8 @@ void append_escape(std::string& out, int32_t value) {
 }
 
 void JsonPrinter::write_string(const Text& text) {
-  static constexpr std::string_view kShort = "\"\\\n\r\t\f\b";
-  static constexpr std::string_view kShortNames = "\"\\nrtfb";
+  static constexpr std::string_view with_short_names = "\"\\\n\r\t\f\b";
+  static constexpr std::string_view short_names = "\"\\nrtfb";
   literal("\"");
   text.for_each_run([&](std::string_view run, bool trusted) {
     std::string escaped;
@@ -80,8 +80,8 @@ void JsonPrinter::write_string(const Text& text) {
     for (size_t offset = 0; offset < run.size();) {
       const CodePoint point = code_point_at(run, offset);
       const char first = run[offset];
-      if (const size_t found = kShort.find(first); found != std::string_view::npos) {
-        escaped += {'\\', kShortNames[found]};
+      if (const size_t found = with_short_names.find(first); found != std::string_view::npos) {
+        escaped += {'\\', short_names[found]};
       } else if (point.value < 0x20 || (style_.ensure_ascii && point.value >= 0x7F)) {
         if (point.value == 0x7F) {
           escaped += first;

@@ -278,8 +278,8 @@ void Lexer::lex_string() {
 }
 
 std::string Lexer::unescape(std::string_view body) const {
-  static constexpr std::string_view kSimple = "\\'\"abfnrtv";
-  static constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";
+  static constexpr std::string_view simple_escapes = "\\'\"abfnrtv";
+  static constexpr std::string_view meaning = "\\'\"\a\b\f\n\r\t\v";
   std::string result;
   for (size_t i = 0; i < body.size(); ++i) {
     if (body[i] != '\\') {
@@ -288,8 +288,8 @@ std::string Lexer::unescape(std::string_view body) const {
     }
     const char escape = body[++i];
     if (escape == '\n') continue;
-    if (const size_t simple = kSimple.find(escape); simple != std::string_view::npos) {
-      result += kMeaning[simple];
+    if (const size_t simple = simple_escapes.find(escape); simple != std::string_view::npos) {
+      result += meaning[simple];
       continue;
     }
     const bool octal = escape >= '0' && escape <= '7';
@@ -314,12 +314,11 @@ std::string Lexer::unescape(std::string_view body) const {
 }
 
 void Lexer::lex_operator() {
-  static constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*",
-                                                                  "/",  "%",  "~",  "<",  ">",  "=",  ".", ":", "|",
-                                                                  ",",  ";",  "(",  ")",  "[",  "]",  "{", "}"};
-  const auto* found =
-      std::find_if(kOperators.begin(), kOperators.end(), [this](std::string_view op) { return at(op); });
-  if (found == kOperators.end()) fail_here(fmt::format("unexpected character '{}'", source_.substr(position_, 1)));
+  static constexpr std::array<std::string_view, 26> operators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*",
+                                                                 "/",  "%",  "~",  "<",  ">",  "=",  ".", ":", "|",
+                                                                 ",",  ";",  "(",  ")",  "[",  "]",  "{", "}"};
+  const auto* found = std::find_if(operators.begin(), operators.end(), [this](std::string_view op) { return at(op); });
+  if (found == operators.end()) fail_here(fmt::format("unexpected character '{}'", source_.substr(position_, 1)));
   const std::string_view op = *found;
   if (op == "(" || op == "[" || op == "{") {
     open_brackets_.push_back(op == "(" ? ')' : op == "[" ? ']' : '}');

@@ -1,6 +1,6 @@
 #include "text/jinja/loop_state.h"
 
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/operators.h"
 
 namespace tidemill::jinja {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja/format.h"
+#include "text/jinja/builtins/format.h"
 #include "text/jinja/print.h"
 #include "text/jinja/unicode.h"
 
@@ -35,8 +35,8 @@ bool dicts_equal(Runtime& runtime, const Dict& a, const Dict& b) {
 }
 
 constexpr std::string_view symbol_of(BinaryOperator op) {
-  constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
-  return kSymbols[static_cast<size_t>(op)];
+  constexpr std::string_view symbols[] = {"+", "-", "*", "/", "//", "%", "**"};
+  return symbols[static_cast<size_t>(op)];
 }
 
 [[noreturn]] void fail_overflow() {

@@ -98,9 +98,9 @@ Statement Parser::parse_tag() {
   const int line = current().line;
   if (current().kind != Token::Kind::name) fail_here("expected the name of a tag");
   const std::string tag = current().text;
-  static constexpr std::array<std::string_view, 6> kRefused = {"include", "import", "from",
-                                                               "extends", "block",  "autoescape"};
-  if (std::find(kRefused.begin(), kRefused.end(), tag) != kRefused.end()) {
+  static constexpr std::array<std::string_view, 6> refused = {"include", "import", "from",
+                                                              "extends", "block",  "autoescape"};
+  if (std::find(refused.begin(), refused.end(), tag) != refused.end()) {
     fail("line {} of the chat template: the tag '{}' is not supported", line, tag);
   }
   if (tag != "if" && tag != "for" && tag != "set" && tag != "macro" && tag != "call" && tag != "filter" &&
@@ -174,8 +174,8 @@ Target Parser::parse_one_target(bool with_namespace) {
     return target;
   }
   const std::string name = take_name();
-  static constexpr std::array<std::string_view, 6> kConstants = {"true", "false", "none", "True", "False", "None"};
-  if (std::find(kConstants.begin(), kConstants.end(), name) != kConstants.end()) {
+  static constexpr std::array<std::string_view, 6> constants = {"true", "false", "none", "True", "False", "None"};
+  if (std::find(constants.begin(), constants.end(), name) != constants.end()) {
     fail("line {} of the chat template: cannot assign to '{}'", current().line, name);
   }
   target.symbol = reference(name);
@@ -277,8 +277,8 @@ Statement Parser::parse_with(int line) {
 }  // namespace
 
 std::shared_ptr<const Template> parse_template(std::string_view source) {
-  if (source.size() > kMaxSourceBytes) {
-    fail("the chat template has {} bytes, the limit is {}", source.size(), kMaxSourceBytes);
+  if (source.size() > max_source_bytes) {
+    fail("the chat template has {} bytes, the limit is {}", source.size(), max_source_bytes);
   }
   if (!is_valid_utf8(source)) fail("the chat template is not valid UTF-8");
   auto made = std::make_shared<Template>();

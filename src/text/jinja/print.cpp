@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "text/chat_template.h"
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {

@@ -54,7 +54,7 @@ class Runtime {
 
   template <typename T, typename... Arguments>
   T* make(Arguments&&... arguments) {
-    charge_bytes(sizeof(T) + kObjectOverheadBytes);
+    charge_bytes(sizeof(T) + object_overhead_bytes);
     auto owned = std::make_unique<T>(std::forward<Arguments>(arguments)...);
     T* object = owned.get();
     objects_.push_back(std::move(owned));
@@ -74,7 +74,7 @@ class Runtime {
   };
 
  private:
-  static constexpr size_t kObjectOverheadBytes = 32;
+  static constexpr size_t object_overhead_bytes = 32;
 
   const RenderOptions& options_;
   int64_t steps_ = 0;

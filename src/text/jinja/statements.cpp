@@ -1,7 +1,7 @@
 // The statement half of the evaluator: scopes, loops, macros, output.
 #include <algorithm>
 
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/evaluator.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"

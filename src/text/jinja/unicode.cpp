@@ -15,7 +15,7 @@ struct SpecialCase {
   const char* upper;
   const char* title;
 };
-constexpr SpecialCase kSpecialCases[] = {{0x00DF, "\u0053\u0053", "\u0053\u0073"},
+constexpr SpecialCase special_cases[] = {{0x00DF, "\u0053\u0053", "\u0053\u0073"},
                                          {0x0149, "\u02BC\u004E", "\u02BC\u004E"},
                                          {0x01F0, "\u004A\u030C", "\u004A\u030C"},
                                          {0x0390, "\u0399\u0308\u0301", "\u0399\u0308\u0301"},
@@ -120,17 +120,17 @@ constexpr SpecialCase kSpecialCases[] = {{0x00DF, "\u0053\u0053", "\u0053\u0073"
 
 const SpecialCase* special_case(int32_t value) {
   if (value < 0x80) return nullptr;
-  const auto* found = std::lower_bound(std::begin(kSpecialCases), std::end(kSpecialCases), value,
+  const auto* found = std::lower_bound(std::begin(special_cases), std::end(special_cases), value,
                                        [](const SpecialCase& row, int32_t key) { return row.value < key; });
-  return found != std::end(kSpecialCases) && found->value == value ? found : nullptr;
+  return found != std::end(special_cases) && found->value == value ? found : nullptr;
 }
 
 utf8proc_category_t category(int32_t value) {
   return utf8proc_category(value);
 }
 
-constexpr int32_t kCapitalSigma = 0x3A3;
-constexpr int32_t kFinalSigma = 0x3C2;
+constexpr int32_t capital_sigma = 0x3A3;
+constexpr int32_t final_sigma = 0x3C2;
 
 bool is_case_ignorable(int32_t value) {
   switch (category(value)) {
@@ -169,8 +169,8 @@ bool ends_word(std::string_view bytes, size_t begin, size_t end) {
 }
 
 void append_lower_in_word(std::string& out, std::string_view bytes, size_t offset, CodePoint point) {
-  if (point.value == kCapitalSigma && ends_word(bytes, offset, offset + point.size_bytes)) {
-    append_utf8(out, kFinalSigma);
+  if (point.value == capital_sigma && ends_word(bytes, offset, offset + point.size_bytes)) {
+    append_utf8(out, final_sigma);
   } else {
     append_lower(out, point.value);
   }

@@ -8,10 +8,10 @@
 namespace tidemill::jinja {
 namespace {
 
-constexpr size_t kMaxTupleKey = 64;
+constexpr size_t max_tuple_key = 64;
 
 int checked_depth(int depth) {
-  if (depth > kMaxNesting) fail("a value nests deeper than {} levels", kMaxNesting);
+  if (depth > max_nesting) fail("a value nests deeper than {} levels", max_nesting);
   return depth;
 }
 
@@ -103,8 +103,8 @@ const char* Value::type_name() const {
     case Kind::sequence:
       break;
   }
-  static constexpr const char* kFlavors[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items"};
-  return kFlavors[static_cast<size_t>(as_sequence().flavor)];
+  static constexpr const char* flavors[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items"};
+  return flavors[static_cast<size_t>(as_sequence().flavor)];
 }
 
 bool Value::same_as(const Value& other) const {
@@ -131,9 +131,9 @@ void Dict::set(Value key, Value value) {
     return;
   }
   entries_.emplace_back(std::move(key), std::move(value));
-  if (entries_.size() == kIndexFrom) {
+  if (entries_.size() == index_from) {
     for (size_t i = 0; i < entries_.size(); ++i) add_to_index(i);
-  } else if (entries_.size() > kIndexFrom) {
+  } else if (entries_.size() > index_from) {
     index_.emplace(hash, static_cast<uint32_t>(entries_.size() - 1));
   }
 }
@@ -144,7 +144,7 @@ void Dict::add_to_index(size_t position) {
 
 template <typename Matches>
 const Dict::Entry* Dict::locate(size_t hash, Matches matches) const {
-  if (entries_.size() < kIndexFrom) {
+  if (entries_.size() < index_from) {
     for (const Entry& entry : entries_) {
       if (matches(entry.first)) return &entry;
     }
@@ -164,7 +164,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  const size_t hash = size() < kIndexFrom ? 0 : std::hash<std::string_view>()(key);
+  const size_t hash = size() < index_from ? 0 : std::hash<std::string_view>()(key);
   const Entry* entry =
       locate(hash, [&](const Value& other) { return other.is_string() && other.as_text().view() == key; });
   return entry == nullptr ? nullptr : &entry->second;
@@ -192,8 +192,8 @@ size_t hash_key(const Value& key) {
     fail("unhashable type: '{}'", key.type_name());
   }
   // Shared tuples of tuples would take exponential time; no real key looks like that.
-  if (key.depth() > 1 || key.as_sequence().items.size() > kMaxTupleKey) {
-    fail("a dictionary key may be a flat tuple of at most {} values", kMaxTupleKey);
+  if (key.depth() > 1 || key.as_sequence().items.size() > max_tuple_key) {
+    fail("a dictionary key may be a flat tuple of at most {} values", max_tuple_key);
   }
   size_t hash = 0x7475706c;
   for (const Value& item : key.as_sequence().items) hash = hash * 1000003 + hash_key(item);

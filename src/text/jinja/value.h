@@ -3,7 +3,7 @@
 // none, bool, integers (128 bits, so that every integer of a JSON file fits), floats, strings, sequences (list, tuple,
 // range and the views of a dictionary share one form), dictionaries in insertion order, undefined, and objects with
 // identity. The sandbox forbids changing lists and dictionaries, so they are shared freely, cannot contain themselves,
-// and know their nesting depth when they are made; anything deeper than kMaxNesting is refused, which bounds every
+// and know their nesting depth when they are made; anything deeper than max_nesting is refused, which bounds every
 // recursion over a value.
 //
 // Values are cheap to copy (a tag and a pointer). They belong to one rendering and one thread, except for literals of
@@ -27,7 +27,7 @@ namespace tidemill::jinja {
 using Integer = __int128;
 class Value;
 
-inline constexpr int kMaxNesting = 200;
+inline constexpr int max_nesting = 200;
 
 // `markup` marks a string that the `safe` or `escape` filter made: joining a plain string to it escapes that string.
 struct String {
@@ -126,7 +126,7 @@ class Dict {
   const Value* find(std::string_view key) const;
 
  private:
-  static constexpr size_t kIndexFrom = 8;  // below, a scan is faster than a hash
+  static constexpr size_t index_from = 8;  // below, a scan is faster than a hash
   template <typename Matches>
   const Entry* locate(size_t hash, Matches matches) const;
   void add_to_index(size_t position);

@@ -1,7 +1,7 @@
 // Python's two ways to fill a pattern: "%s" % values and "{}".format(values).
 #pragma once
 
-#include "text/jinja/arguments.h"
+#include "text/jinja/builtins/arguments.h"
 
 namespace tidemill::jinja {
 

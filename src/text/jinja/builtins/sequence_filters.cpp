@@ -3,10 +3,10 @@
 #include <charconv>
 #include <optional>
 
-#include "text/jinja/filters.h"
+#include "text/jinja/builtins/filters.h"
+#include "text/jinja/builtins/tests.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
-#include "text/jinja/tests.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {
@@ -364,16 +364,16 @@ Value map(Runtime& runtime, const Value& operand, const Arguments& arguments) {
 template <bool by_attribute, bool keeps>
 Value select(Runtime& runtime, const Value& operand, const Arguments& arguments) {
   if (!operand.truthy()) return generator(runtime, {});
-  constexpr size_t kNameAt = by_attribute ? 1 : 0;
+  constexpr size_t name_at = by_attribute ? 1 : 0;
   if (by_attribute && arguments.positional.empty()) fail("selectattr() and rejectattr() need an attribute");
   const ElementKey key = by_attribute ? ElementKey(arguments.positional[0]) : ElementKey();
   Test test = nullptr;
   Arguments rest;
-  if (arguments.positional.size() > kNameAt) {
-    const std::string name = name_argument("select", arguments, kNameAt);
+  if (arguments.positional.size() > name_at) {
+    const std::string name = name_argument("select", arguments, name_at);
     test = find_test(name);
     if (test == nullptr) fail("no test named '{}'", name);
-    rest = without_first(arguments, kNameAt + 1);
+    rest = without_first(arguments, name_at + 1);
   }
   std::vector<Value> kept;
   for (Value& element : elements_of(runtime, operand)) {
@@ -397,7 +397,7 @@ struct Row {
   std::string_view name;
   Filter filter;
 };
-constexpr Row kFilters[] = {
+constexpr Row filters[] = {
     {"attr", attribute},
     {"batch", batch},
     {"count", length},
@@ -429,8 +429,8 @@ constexpr Row kFilters[] = {
 
 Filter find_sequence_filter(std::string_view name) {
   const auto* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [name](const Row& row) { return row.name == name; });
-  return found == std::end(kFilters) ? nullptr : found->filter;
+      std::find_if(std::begin(filters), std::end(filters), [name](const Row& row) { return row.name == name; });
+  return found == std::end(filters) ? nullptr : found->filter;
 }
 
 }  // namespace tidemill::jinja

@@ -1,11 +1,11 @@
-#include "text/jinja/tests.h"
+#include "text/jinja/builtins/tests.h"
 
 #include <algorithm>
 
-#include "text/jinja/callables.h"
-#include "text/jinja/filters.h"
+#include "text/jinja/builtins/callables.h"
+#include "text/jinja/builtins/filters.h"
+#include "text/jinja/builtins/text_functions.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {
@@ -106,7 +106,7 @@ struct Row {
   std::string_view name;
   Test test;
 };
-constexpr Row kTests[] = {
+constexpr Row tests[] = {
     {"defined", is_defined},
     {"undefined", is_undefined},
     {"none", is_none},
@@ -152,8 +152,8 @@ constexpr Row kTests[] = {
 
 Test find_test(std::string_view name) {
   const auto* found =
-      std::find_if(std::begin(kTests), std::end(kTests), [name](const Row& row) { return row.name == name; });
-  return found == std::end(kTests) ? nullptr : found->test;
+      std::find_if(std::begin(tests), std::end(tests), [name](const Row& row) { return row.name == name; });
+  return found == std::end(tests) ? nullptr : found->test;
 }
 
 }  // namespace tidemill::jinja

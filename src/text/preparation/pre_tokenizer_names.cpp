@@ -1,11 +1,11 @@
 // The splitting rules behind the names of tokenizer.ggml.pre: published patterns of the models' own tokenizers.
 #include <array>
 
-#include "text/pre_tokenizer.h"
+#include "text/preparation/pre_tokenizer.h"
 
 namespace tidemill {
 
-const std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const std::string_view gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 namespace {
 
@@ -19,32 +19,33 @@ namespace {
 #define TM_CASED_WORD(suffix) \
   R"([^\r\n\p{L}\p{N}]?)" TM_UPPER "*" TM_LOWER "+" suffix R"(|[^\r\n\p{L}\p{N}]?)" TM_UPPER "+" TM_LOWER "*" suffix
 
-constexpr const char* kLlama3 = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}{1,3}|)" TM_SYMBOLS "|" TM_BLANKS;
-constexpr const char* kQwen2 = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}|)" TM_SYMBOLS "|" TM_BLANKS;
-constexpr const char* kQwen35 =
+constexpr const char* llama3_pattern = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}{1,3}|)" TM_SYMBOLS "|" TM_BLANKS;
+constexpr const char* qwen2_pattern = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}|)" TM_SYMBOLS "|" TM_BLANKS;
+constexpr const char* qwen35_pattern =
     TM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" TM_BLANKS;
-constexpr const char* kGpt4o = TM_CASED_WORD(TM_CONTRACTION "?") R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
-constexpr const char* kTekken = TM_CASED_WORD("") R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
-constexpr const char* kSeedCoder = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)" TM_BLANKS;
-constexpr const char* kBailing =
+constexpr const char* gpt4o = TM_CASED_WORD(TM_CONTRACTION "?") R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
+constexpr const char* tekken_pattern = TM_CASED_WORD("") R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
+constexpr const char* seed_coder = TM_CONTRACTION "|" TM_LETTERS R"(|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)" TM_BLANKS;
+constexpr const char* bailing =
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
-constexpr const char* kDeepseek3 =
+constexpr const char* deepseek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|)" TM_BLANKS;
-constexpr const char* kHanAndKana = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
-constexpr const char* kHanAndHangul = R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
-constexpr const char* kBloom = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
-constexpr const char* kYoutuScripts =
+constexpr const char* han_and_kana = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+constexpr const char* han_and_hangul = R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+constexpr const char* bloom_pattern = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
+constexpr const char* youtu_scripts =
     R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+)"
     R"(|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F})"
     R"(\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
-constexpr const char* kYoutu = TM_CASED_WORD(TM_CONTRACTION "?") R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
-constexpr const char* kExaoneMoe =
+constexpr const char* youtu_pattern =
+    TM_CASED_WORD(TM_CONTRACTION "?") R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TM_BLANKS;
+constexpr const char* exaone_moe_pattern =
     TM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?)"
                    R"(|\s*[\r\n]|\s+(?!\S)|\s+)";
 
 // DeepSeek's own list of cased letters.
-constexpr const char* kDeepseekLetters =
+constexpr const char* deepseek_letters =
     R"(\s?[)"
     R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF})"
     R"(\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1})"
@@ -61,7 +62,7 @@ constexpr const char* kDeepseekLetters =
     R"(\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF})"
     R"(\x{1E900}-\x{1E943})"
     R"(]+)";
-constexpr const char* kDeepseekSymbols =
+constexpr const char* deepseek_symbols =
     R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)";
 
 #undef TM_CONTRACTION
@@ -79,45 +80,45 @@ struct NamedRule {
   bool adds_bos = false;
 };
 
-const char* const kGpt2 = kGpt2Pattern.data();
+const char* const gpt2_rule = gpt2_pattern.data();
 
-const NamedRule kRules[] = {
+const NamedRule named_rules[] = {
     {{"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "olmo",
       "exaone4", "trillion", "granite-docling", "mpt"},
-     {kGpt2}},
-    {{"jais", "modern-bert", "roberta-bpe", "jina-v1-en", "jina-v2-code", "gpt2"}, {kGpt2}},
-    {{"starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {R"(\p{N})", kGpt2}},
+     {gpt2_rule}},
+    {{"jais", "modern-bert", "roberta-bpe", "jina-v1-en", "jina-v2-code", "gpt2"}, {gpt2_rule}},
+    {{"starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}, {R"(\p{N})", gpt2_rule}},
     // Words first, then digits, as Hugging Face reads SmolLM2's GGUF file (the reference ids). The other order, which
     // the published tokenizer.json has, differs only where two or more blanks stand before a digit.
-    {{"smollm"}, {kGpt2, R"(\p{N})"}},
+    {{"smollm"}, {gpt2_rule, R"(\p{N})"}},
     {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"},
-     {kLlama3},
+     {llama3_pattern},
      true,
      true},
-    {{"dbrx", "smaug-bpe", "smaug", "chatglm-bpe"}, {kLlama3}},
-    {{"glm4", "glm5"}, {kLlama3}, true},
+    {{"dbrx", "smaug-bpe", "smaug", "chatglm-bpe"}, {llama3_pattern}},
+    {{"glm4", "glm5"}, {llama3_pattern}, true},
     {{"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"},
-     {kQwen2}},
-    {{"qwen35"}, {kQwen35}},
-    {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, {kGpt4o}},
-    {{"tekken"}, {kTekken}, true, true},
-    {{"tiny_aya", "cohere2moe"}, {R"(\d{1,3}(?=(?:\d{3})*\b))", kGpt4o}},
-    {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
-    {{"deepseek-llm"}, {R"([\r\n])", kDeepseekLetters, kDeepseekSymbols, R"(\s+$)", kHanAndHangul, R"(\p{N}+)"}},
-    {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kHanAndHangul, R"(\p{N})"}},
-    {{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, {R"(\p{N}{1,3})", kHanAndKana, kDeepseek3}},
-    {{"youtu"}, {kYoutuScripts, kYoutu}, true},
-    {{"seed-coder"}, {kSeedCoder}},
-    {{"bailingmoe", "bailingmoe2", "llada-moe"}, {kBailing}},
-    {{"exaone-moe"}, {kExaoneMoe}},
+     {qwen2_pattern}},
+    {{"qwen35"}, {qwen35_pattern}},
+    {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, {gpt4o}},
+    {{"tekken"}, {tekken_pattern}, true, true},
+    {{"tiny_aya", "cohere2moe"}, {R"(\d{1,3}(?=(?:\d{3})*\b))", gpt4o}},
+    {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_rule, "[0-9][0-9][0-9]"}},
+    {{"deepseek-llm"}, {R"([\r\n])", deepseek_letters, deepseek_symbols, R"(\s+$)", han_and_hangul, R"(\p{N}+)"}},
+    {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", han_and_hangul, R"(\p{N})"}},
+    {{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, {R"(\p{N}{1,3})", han_and_kana, deepseek3}},
+    {{"youtu"}, {youtu_scripts, youtu_pattern}, true},
+    {{"seed-coder"}, {seed_coder}},
+    {{"bailingmoe", "bailingmoe2", "llada-moe"}, {bailing}},
+    {{"exaone-moe"}, {exaone_moe_pattern}},
     {{"superbpe"}, {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
-    {{"bloom", "poro-chat", "gpt3-finnish"}, {kBloom}},
-    {{"viking"}, {kBloom, R"(\p{N})"}},
-    {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+    {{"bloom", "poro-chat", "gpt3-finnish"}, {bloom_pattern}},
+    {{"viking"}, {bloom_pattern, R"(\p{N})"}},
+    {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", gpt2_rule, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
 };
 
 const NamedRule* find_rule(std::string_view name) {
-  for (const NamedRule& rule : kRules) {
+  for (const NamedRule& rule : named_rules) {
     for (const char* known : rule.names) {
       if (known && name == known) return &rule;
     }

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <optional>
 
-#include "text/jinja/filters.h"
-#include "text/jinja/format.h"
+#include "text/jinja/builtins/filters.h"
+#include "text/jinja/builtins/format.h"
+#include "text/jinja/builtins/text_functions.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
-#include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {
@@ -94,8 +94,8 @@ Value indent(Runtime& runtime, const Value& operand, const Arguments& arguments)
     indention = parameters.text(0);
   } else {
     const Integer width = parameters.integer_or(0, 4);
-    constexpr Integer kMaxIndent = 1024;
-    if (width > kMaxIndent) fail("indent() takes at most {} columns", static_cast<int64_t>(kMaxIndent));
+    constexpr Integer max_indent = 1024;
+    if (width > max_indent) fail("indent() takes at most {} columns", static_cast<int64_t>(max_indent));
     indention = Text(std::string(static_cast<size_t>(std::max<Integer>(width, 0)), ' '), true);
   }
   Text ended = operand.as_text();
@@ -132,8 +132,8 @@ Value center(Runtime& runtime, const Value& operand, const Arguments& arguments)
   const Text text = to_text(runtime, operand);
   const Integer width = parameters.integer_or(0, 80);
   const Integer missing = std::max<Integer>(width - static_cast<Integer>(count_code_points(text.view())), 0);
-  constexpr Integer kMaxWidth = 1 << 16;
-  if (missing > kMaxWidth) fail("center() takes a width of at most {}", static_cast<int64_t>(kMaxWidth));
+  constexpr Integer max_width = 1 << 16;
+  if (missing > max_width) fail("center() takes a width of at most {}", static_cast<int64_t>(max_width));
   const Integer before = missing / 2 + (missing & width & 1);
   Text centered(std::string(static_cast<size_t>(before), ' '), true);
   append_checked(runtime, centered, text);
@@ -230,8 +230,8 @@ Value to_json_filter(Runtime& runtime, const Value& operand, const Arguments& ar
     if (parameters.optional(1)->is_string()) {
       style.indent = parameters.text(1);
     } else {
-      constexpr Integer kMaxIndent = 64;
-      const Integer width = std::clamp<Integer>(parameters.integer(1), 0, kMaxIndent);
+      constexpr Integer max_indent = 64;
+      const Integer width = std::clamp<Integer>(parameters.integer(1), 0, max_indent);
       style.indent = Text(std::string(static_cast<size_t>(width), ' '), true);
     }
     style.item_separator = Text(",", true);
@@ -355,7 +355,7 @@ struct Row {
   std::string_view name;
   Filter filter;
 };
-constexpr Row kFilters[] = {
+constexpr Row filters[] = {
     {"abs", absolute},
     {"capitalize", mapped<to_capitalized>},
     {"center", center},
@@ -384,8 +384,8 @@ constexpr Row kFilters[] = {
 
 Filter find_text_filter(std::string_view name) {
   const auto* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [name](const Row& row) { return row.name == name; });
-  return found == std::end(kFilters) ? nullptr : found->filter;
+      std::find_if(std::begin(filters), std::end(filters), [name](const Row& row) { return row.name == name; });
+  return found == std::end(filters) ? nullptr : found->filter;
 }
 
 Filter find_filter(std::string_view name) {

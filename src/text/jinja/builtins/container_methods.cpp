@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/operators.h"
 
 namespace tidemill::jinja {
@@ -91,12 +91,12 @@ Method find_container_method(const Value& self, std::string_view name) {
 }
 
 bool is_forbidden_method(const Value& self, std::string_view name) {
-  static constexpr std::array<std::string_view, 8> kList = {"append", "clear",  "extend",  "insert",
-                                                            "pop",    "remove", "reverse", "sort"};
-  static constexpr std::array<std::string_view, 5> kDict = {"clear", "pop", "popitem", "setdefault", "update"};
+  static constexpr std::array<std::string_view, 8> list_methods = {"append", "clear",  "extend",  "insert",
+                                                                   "pop",    "remove", "reverse", "sort"};
+  static constexpr std::array<std::string_view, 5> dict = {"clear", "pop", "popitem", "setdefault", "update"};
   if (name.starts_with("__")) return true;
-  if (self.is_dict()) return is_among(kDict, name);
-  return self.is_sequence() && self.as_sequence().flavor == Sequence::Flavor::list && is_among(kList, name);
+  if (self.is_dict()) return is_among(dict, name);
+  return self.is_sequence() && self.as_sequence().flavor == Sequence::Flavor::list && is_among(list_methods, name);
 }
 
 }  // namespace tidemill::jinja

@@ -1,4 +1,4 @@
-#include "text/pre_tokenizer.h"
+#include "text/preparation/pre_tokenizer.h"
 
 #include <utf8proc.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-constexpr std::string_view kBlankMark = "\xE2\x96\x81";
+constexpr std::string_view blank_mark = "\xE2\x96\x81";
 
 bool is_blank(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
@@ -49,18 +49,18 @@ void apply_behavior(const std::vector<Part>& parts, SplitBehavior behavior, Word
   for (const Part& part : parts) {
     bool join = false;
     switch (behavior) {
-      case SplitBehavior::kRemoved:
+      case SplitBehavior::removed:
         if (part.delimiter) continue;
         break;
-      case SplitBehavior::kIsolated:
+      case SplitBehavior::isolated:
         break;
-      case SplitBehavior::kMergedWithPrevious:
+      case SplitBehavior::merged_with_previous:
         join = part.delimiter && joinable && !last_delimiter;
         break;
-      case SplitBehavior::kMergedWithNext:
+      case SplitBehavior::merged_with_next:
         join = !part.delimiter && joinable && last_delimiter;
         break;
-      case SplitBehavior::kContiguous:
+      case SplitBehavior::contiguous:
         join = joinable && part.delimiter == last_delimiter;
         break;
     }
@@ -88,7 +88,7 @@ void isolate_matches(Regex::Search& search, std::string_view text, Words& words)
 }
 
 void cut(const RegexSplit& split, Regex::Search* search, std::string_view text, Words& words) {
-  if (split.behavior == SplitBehavior::kIsolated) return isolate_matches(*search, text, words);
+  if (split.behavior == SplitBehavior::isolated) return isolate_matches(*search, text, words);
   std::vector<Part> parts;
   const auto add = [&](size_t begin, size_t end, bool match) {
     if (begin < end) parts.push_back({text.substr(begin, end - begin), match != split.invert});
@@ -160,8 +160,8 @@ void cut(const DigitGroupSplit& split, Regex::Search*, std::string_view text, Wo
 
 void cut(const BlankMarkSplit& split, Regex::Search*, std::string_view text, Words& words) {
   size_t done = 0;
-  for (size_t at = text.find(kBlankMark, 1); at != std::string_view::npos;
-       at = text.find(kBlankMark, at + kBlankMark.size())) {
+  for (size_t at = text.find(blank_mark, 1); at != std::string_view::npos;
+       at = text.find(blank_mark, at + blank_mark.size())) {
     size_t before = at - 1;
     while (before > 0 && (text[before] & 0xC0) == 0x80) --before;
     if (std::binary_search(split.joined_before.begin(), split.joined_before.end(),
@@ -177,8 +177,8 @@ void cut(const BlankMarkSplit& split, Regex::Search*, std::string_view text, Wor
 void cut_marked(const MetaspacePieces& stage, std::string_view text, Words& words) {
   if (!stage.split) return add_word(words, text, 0, text.size());
   size_t done = 0;
-  for (size_t at = text.find(kBlankMark, 1); at != std::string_view::npos;
-       at = text.find(kBlankMark, at + kBlankMark.size())) {
+  for (size_t at = text.find(blank_mark, 1); at != std::string_view::npos;
+       at = text.find(blank_mark, at + blank_mark.size())) {
     add_word(words, text, done, at);
     done = at;
   }
@@ -187,13 +187,13 @@ void cut_marked(const MetaspacePieces& stage, std::string_view text, Words& word
 
 std::string marked(const MetaspacePieces& stage, std::string_view text, bool at_start) {
   std::string piece;
-  const bool starts_marked = text.starts_with(' ') || text.starts_with(kBlankMark);
-  const bool wanted = stage.prepend == MetaspacePieces::Prepend::kAlways ||
-                      (stage.prepend == MetaspacePieces::Prepend::kFirst && at_start);
-  if (wanted && !starts_marked) piece += kBlankMark;
+  const bool starts_marked = text.starts_with(' ') || text.starts_with(blank_mark);
+  const bool wanted = stage.prepend == MetaspacePieces::Prepend::always ||
+                      (stage.prepend == MetaspacePieces::Prepend::first && at_start);
+  if (wanted && !starts_marked) piece += blank_mark;
   for (const char c : text) {
     if (c == ' ') {
-      piece += kBlankMark;
+      piece += blank_mark;
     } else {
       piece.push_back(c);
     }
@@ -237,7 +237,7 @@ const std::vector<std::string_view>& PreTokenizer::Cutter::cut(std::string_view 
 }
 
 Result<SplitStage> make_regex_stage(std::string_view pattern, SplitBehavior behavior, bool invert) {
-  if (behavior == SplitBehavior::kIsolated && !invert) {
+  if (behavior == SplitBehavior::isolated && !invert) {
     if (pattern == "\\s+$") return SplitStage(TrailingBlankSplit{});
     if (pattern == "(?=(\\d{3})+(?!\\d))") return SplitStage(DigitGroupSplit{false});
     if (pattern == "\\d{1,3}(?=(?:\\d{3})*\\b)") return SplitStage(DigitGroupSplit{true});

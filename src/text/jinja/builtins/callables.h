@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/arguments.h"
+#include "text/jinja/builtins/arguments.h"
 
 namespace tidemill::jinja {
 

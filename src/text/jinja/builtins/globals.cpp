@@ -2,13 +2,13 @@
 #include <ctime>
 
 #include "text/chat_template.h"
-#include "text/jinja/callables.h"
+#include "text/jinja/builtins/callables.h"
 #include "text/jinja/print.h"
 
 namespace tidemill::jinja {
 namespace {
 
-constexpr Integer kMaxRange = 100000;  // the sandbox of Jinja2 has the same limit
+constexpr Integer max_range = 100000;  // the sandbox of Jinja2 has the same limit
 
 Value make_range(Runtime& runtime, const Arguments& arguments) {
   const Parameters parameters("range", arguments, {"start", "stop", "step"});
@@ -20,7 +20,7 @@ Value make_range(Runtime& runtime, const Arguments& arguments) {
   const Integer distance = step > 0 ? stop - start : start - stop;
   const Integer stride = step > 0 ? step : -step;
   const Integer count = distance <= 0 ? 0 : (distance - 1) / stride + 1;
-  if (count > kMaxRange) fail("range() is too large, the limit is {} numbers", static_cast<int64_t>(kMaxRange));
+  if (count > max_range) fail("range() is too large, the limit is {} numbers", static_cast<int64_t>(max_range));
   runtime.charge_steps(static_cast<int64_t>(count));
   runtime.charge_bytes(static_cast<size_t>(count) * sizeof(Value));
   std::vector<Value> items;
@@ -82,10 +82,10 @@ std::tm local_now() {
 Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   const Parameters parameters("strftime_now", arguments, {"format"});
   const Text& format = parameters.text(0);
-  constexpr size_t kMaxFormatBytes = 256;
-  if (format.size() > kMaxFormatBytes) fail("the format of strftime_now() has more than {} bytes", kMaxFormatBytes);
+  constexpr size_t max_format_bytes = 256;
+  if (format.size() > max_format_bytes) fail("the format of strftime_now() has more than {} bytes", max_format_bytes);
   const std::tm now = runtime.options().now ? runtime.options().now() : local_now();
-  char buffer[16 * kMaxFormatBytes];
+  char buffer[16 * max_format_bytes];
   // The blank in front tells an empty result from a buffer that is too small.
   const size_t size = std::strftime(buffer, sizeof(buffer), (" " + format.bytes()).c_str(), &now);
   if (size == 0) fail("the result of strftime_now() is too long");
@@ -98,15 +98,14 @@ struct Row {
   std::string_view name;
   Function function;
 };
-constexpr Row kGlobals[] = {{"range", make_range},         {"dict", make_dict},
-                            {"namespace", make_namespace}, {"cycler", make_cycler},
-                            {"joiner", make_joiner},       {"raise_exception", raise_exception},
-                            {"strftime_now", strftime_now}};
+constexpr Row globals[] = {{"range", make_range},         {"dict", make_dict},     {"namespace", make_namespace},
+                           {"cycler", make_cycler},       {"joiner", make_joiner}, {"raise_exception", raise_exception},
+                           {"strftime_now", strftime_now}};
 
 }  // namespace
 
 Function find_global(std::string_view name) {
-  for (const Row& row : kGlobals) {
+  for (const Row& row : globals) {
     if (row.name == name) return row.function;
   }
   return nullptr;

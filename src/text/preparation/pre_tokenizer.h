@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/regex.h"
+#include "text/preparation/regex.h"
 
 namespace tidemill {
 
 // What becomes of a match of the delimiter.
-enum class SplitBehavior : uint8_t { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+enum class SplitBehavior : uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 // Matches of a regular expression are delimiters; `invert` makes the text between them the delimiters.
 struct RegexSplit {
   Regex regex;
-  SplitBehavior behavior = SplitBehavior::kIsolated;
+  SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;
 };
 
@@ -43,7 +43,7 @@ struct BlankMarkSplit {
 
 // Writes U+2581 for each blank and puts one in front of the piece (Metaspace behind other stages).
 struct MetaspacePieces {
-  enum class Prepend : uint8_t { kAlways, kFirst, kNever } prepend;
+  enum class Prepend : uint8_t { always, first, never } prepend;
   bool split;
 };
 
@@ -80,7 +80,7 @@ class PreTokenizer {
 };
 
 // A stage for a pattern of a model file: the linear scanners above for the patterns they replace, otherwise a regex.
-Result<SplitStage> make_regex_stage(std::string_view pattern, SplitBehavior behavior = SplitBehavior::kIsolated,
+Result<SplitStage> make_regex_stage(std::string_view pattern, SplitBehavior behavior = SplitBehavior::isolated,
                                     bool invert = false);
 
 // The stages that a GGUF file names in tokenizer.ggml.pre, and what else the name implies.
@@ -93,6 +93,6 @@ struct NamedPreTokenizer {
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name);
 
 // The pattern of GPT-2, which Hugging Face's ByteLevel pre-tokenizer uses too.
-extern const std::string_view kGpt2Pattern;
+extern const std::string_view gpt2_pattern;
 
 }  // namespace tidemill

@@ -1,4 +1,4 @@
-#include "text/jinja/text_functions.h"
+#include "text/jinja/builtins/text_functions.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "text/jinja/arguments.h"
+#include "text/jinja/builtins/arguments.h"
 
 namespace tidemill::jinja {
 

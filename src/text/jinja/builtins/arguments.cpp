@@ -1,4 +1,4 @@
-#include "text/jinja/arguments.h"
+#include "text/jinja/builtins/arguments.h"
 
 namespace tidemill::jinja {
 

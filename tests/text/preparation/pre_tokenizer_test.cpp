@@ -1,4 +1,4 @@
-#include "text/pre_tokenizer.h"
+#include "text/preparation/pre_tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -21,21 +21,21 @@ Words cut_by_name(const std::string& name, const std::string& text) {
   return cut(named->pre_tokenizer, text);
 }
 
-const char* const kNames[] = {"gpt-2",        "phi-2",          "olmo",        "mpt",       "jais",
-                              "exaone4",      "starcoder",      "refact",      "command-r", "smollm",
-                              "codeshell",    "exaone",         "llama-bpe",   "llama3",    "llama-v3",
-                              "falcon3",      "lfm2",           "dbrx",        "smaug-bpe", "glm4",
-                              "chatglm-bpe",  "qwen2",          "qwen35",      "stablelm2", "deepseek-r1-qwen",
-                              "gpt-4o",       "llama4",         "tekken",      "tiny_aya",  "falcon",
-                              "deepseek-llm", "deepseek-coder", "deepseek-v3", "youtu",     "seed-coder",
-                              "bailingmoe",   "exaone-moe",     "superbpe",    "bloom",     "viking",
-                              "default"};
+const char* const names[] = {"gpt-2",        "phi-2",          "olmo",        "mpt",       "jais",
+                             "exaone4",      "starcoder",      "refact",      "command-r", "smollm",
+                             "codeshell",    "exaone",         "llama-bpe",   "llama3",    "llama-v3",
+                             "falcon3",      "lfm2",           "dbrx",        "smaug-bpe", "glm4",
+                             "chatglm-bpe",  "qwen2",          "qwen35",      "stablelm2", "deepseek-r1-qwen",
+                             "gpt-4o",       "llama4",         "tekken",      "tiny_aya",  "falcon",
+                             "deepseek-llm", "deepseek-coder", "deepseek-v3", "youtu",     "seed-coder",
+                             "bailingmoe",   "exaone-moe",     "superbpe",    "bloom",     "viking",
+                             "default"};
 
 TEST(PreTokenizer, EveryNamedRuleKeepsTheWholeText) {
   const std::string text =
       "It's WE'LL 3.14 12345678  a\n\n b \t\r\nHTTPServer  中文 ひらがな 한국어, naïve — «q» 😀  ½ x_y $9 e\u0301 "
       "\u3000end   ";
-  for (const char* name : kNames) {
+  for (const char* name : names) {
     std::string joined;
     for (const std::string& word : cut_by_name(name, text)) joined += word;
     EXPECT_EQ(joined, text) << name;
@@ -66,16 +66,16 @@ TEST(PreTokenizer, HandWrittenStagesCutLikeTheirPatterns) {
     return pre_tokenizer;
   };
   // A group around the pattern makes it another text for make_regex_stage, and the same regular expression.
-  const std::pair<const char*, const char*> kPairs[] = {
+  const std::pair<const char*, const char*> pairs[] = {
       {"\\s+$", "(?:\\s+$)"},
       {"(?=(\\d{3})+(?!\\d))", "(?:(?=(\\d{3})+(?!\\d)))"},
       {"\\d{1,3}(?=(?:\\d{3})*\\b)", "(?:\\d{1,3}(?=(?:\\d{3})*\\b))"},
   };
-  const std::string kTexts[] = {
+  const std::string texts[] = {
       "",      " ",     "a  ",           "a \n b \n\n", "\n \n", "a 1 12 123 1234 12345 123456 1234567x 99y 1,234",
       "x1234", "1234_", "  \t\n  \tz  ", "\u3000\u00a0"};
-  for (const auto& [fast, plain] : kPairs) {
-    for (const std::string& text : kTexts) {
+  for (const auto& [fast, plain] : pairs) {
+    for (const std::string& text : texts) {
       EXPECT_EQ(cut(stage(fast), text), cut(stage(plain), text)) << fast << " on '" << text << "'";
     }
   }
@@ -88,11 +88,11 @@ TEST(PreTokenizer, CutsInFrontOfBlankMarksUnlessATokenCrosses) {
 }
 
 TEST(PreTokenizer, EveryNamedRuleTakesLinearTimeWithoutDeepStacks) {
-  constexpr size_t kBytes = 1 << 18;
-  for (const char* name : kNames) {
+  constexpr size_t bytes = 1 << 18;
+  for (const char* name : names) {
     for (const char* unit : {"x", "X", "-", " ", "\n", " \n", "1", "é", "a ", "aB", "  x", "'", "\u0301"}) {
       std::string text;
-      while (text.size() < kBytes) text += unit;
+      while (text.size() < bytes) text += unit;
       const std::clock_t start = std::clock();
       size_t joined = 0;
       for (const std::string& word : cut_by_name(name, text)) joined += word.size();

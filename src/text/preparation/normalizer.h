@@ -10,13 +10,13 @@
 #include <variant>
 #include <vector>
 
-#include "text/regex.h"
+#include "text/preparation/regex.h"
 
 namespace tidemill {
 
 class CharacterMap;
 
-enum class UnicodeForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
+enum class UnicodeForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
 struct ReplaceText {
   std::string from;  // not empty

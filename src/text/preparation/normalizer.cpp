@@ -1,11 +1,11 @@
-#include "text/normalizer.h"
+#include "text/preparation/normalizer.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "text/character_map.h"
+#include "text/preparation/character_map.h"
 
 namespace tidemill {
 namespace {
@@ -36,8 +36,8 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
 
 std::string normal_form(std::string_view text, UnicodeForm form) {
   if (is_ascii(text)) return std::string(text);
-  const bool compatible = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
-  const bool compose = form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc;
+  const bool compatible = form == UnicodeForm::nfkc || form == UnicodeForm::nfkd;
+  const bool compose = form == UnicodeForm::nfc || form == UnicodeForm::nfkc;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size());

@@ -1,4 +1,4 @@
-#include "text/jinja/format.h"
+#include "text/jinja/builtins/format.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +12,7 @@
 namespace tidemill::jinja {
 namespace {
 
-constexpr int kMaxFieldWidth = 4096;
+constexpr int max_field_width = 4096;
 
 // One conversion, in the terms of the format mini-language: [[fill]align][sign][#][0][width][,][.precision][type].
 struct FieldSpec {
@@ -27,7 +27,7 @@ struct FieldSpec {
 };
 
 void check_width(int64_t value) {
-  if (value > kMaxFieldWidth) fail("a format asks for a width or precision above {}", kMaxFieldWidth);
+  if (value > max_field_width) fail("a format asks for a width or precision above {}", max_field_width);
 }
 
 int take_number(std::string_view& rest) {
@@ -149,8 +149,8 @@ void append_string(Runtime& runtime, Text& out, const Text& text, const FieldSpe
 }
 
 FieldSpec parse_spec(std::string_view rest) {
-  static constexpr std::string_view kAligns = "<>^=";
-  const auto is_align = [](std::string_view text) { return !text.empty() && kAligns.find(text[0]) != kAligns.npos; };
+  static constexpr std::string_view aligns = "<>^=";
+  const auto is_align = [](std::string_view text) { return !text.empty() && aligns.find(text[0]) != aligns.npos; };
   FieldSpec spec;
   const size_t fill_size = rest.empty() ? 0 : code_point_at(rest, 0).size_bytes;
   if (fill_size > 0 && is_align(rest.substr(fill_size))) {
@@ -186,9 +186,9 @@ FieldSpec parse_spec(std::string_view rest) {
 }
 
 void append_field(Runtime& runtime, Text& out, const Value& value, const FieldSpec& spec) {
-  static constexpr std::string_view kRealTypes = "eEfFgG%";
+  static constexpr std::string_view real_types = "eEfFgG%";
   if (value.kind() == Value::Kind::real ||
-      (value.is_number() && spec.type != '\0' && kRealTypes.find(spec.type) != std::string_view::npos)) {
+      (value.is_number() && spec.type != '\0' && real_types.find(spec.type) != std::string_view::npos)) {
     return append_number(runtime, out, format_real(value.as_number(), spec), spec);
   }
   if (value.kind() == Value::Kind::integer || (value.is_boolean() && spec.type != '\0' && spec.type != 's')) {

@@ -1,4 +1,4 @@
-#include "text/character_map.h"
+#include "text/preparation/character_map.h"
 
 #include <cstring>
 

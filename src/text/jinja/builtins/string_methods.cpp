@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "text/jinja/callables.h"
-#include "text/jinja/format.h"
+#include "text/jinja/builtins/callables.h"
+#include "text/jinja/builtins/format.h"
+#include "text/jinja/builtins/text_functions.h"
 #include "text/jinja/print.h"
-#include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
 
 namespace tidemill::jinja {
@@ -284,7 +284,7 @@ struct Row {
   Method method;
 };
 
-constexpr Row kMethods[] = {
+constexpr Row methods[] = {
     {"capitalize", mapped<to_capitalized>},
     {"casefold", mapped<to_lower>},
     {"center", pad<Padding::center>},
@@ -332,9 +332,9 @@ constexpr Row kMethods[] = {
 }  // namespace
 
 Method find_string_method(std::string_view name) {
-  const auto* found = std::lower_bound(std::begin(kMethods), std::end(kMethods), name,
+  const auto* found = std::lower_bound(std::begin(methods), std::end(methods), name,
                                        [](const Row& row, std::string_view key) { return row.name < key; });
-  return found != std::end(kMethods) && found->name == name ? found->method : nullptr;
+  return found != std::end(methods) && found->name == name ? found->method : nullptr;
 }
 
 }  // namespace tidemill::jinja

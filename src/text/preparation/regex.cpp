@@ -1,4 +1,4 @@
-#include "text/regex.h"
+#include "text/preparation/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -7,14 +7,14 @@ namespace tidemill {
 namespace {
 
 // Enough for every published pattern over megabytes; a runaway search ends after about a second.
-constexpr uint32_t kMatchLimit = 20'000'000;
-constexpr uint32_t kHeapLimitKib = 64 * 1024;
-constexpr size_t kPatternLimitBytes = 1 << 20;
+constexpr uint32_t match_limit = 20'000'000;
+constexpr uint32_t heap_limit_kib = 64 * 1024;
+constexpr size_t pattern_limit_bytes = 1 << 20;
 
 // PCRE2's \s counts U+180E as blank, Oniguruma and Rust do not; its \w leaves marks out, theirs has them. PCRE2 spells
 // \uHHHH as \x{HHHH}.
 std::string with_exact_classes(std::string_view pattern) {
-  static constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
+  static constexpr std::string_view word = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
   std::string exact;
   bool in_class = false;
   for (size_t at = 0; at < pattern.size(); ++at) {
@@ -32,9 +32,9 @@ std::string with_exact_classes(std::string_view pattern) {
     if (escaped == 's' || escaped == 'S') {
       exact.append(escaped == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
     } else if (escaped == 'w' && in_class) {
-      exact.append(kWord);
+      exact.append(word);
     } else if ((escaped == 'w' || escaped == 'W') && !in_class) {
-      exact.append(escaped == 'w' ? "[" : "[^").append(kWord).append("]");
+      exact.append(escaped == 'w' ? "[" : "[^").append(word).append("]");
     } else if (escaped == 'u' && at + 4 < pattern.size()) {
       exact.append("\\x{").append(pattern.substr(at + 1, 4)).append("}");
       at += 4;
@@ -59,8 +59,8 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
 Result<Regex> Regex::compile(std::string_view pattern) {
-  if (pattern.size() > kPatternLimitBytes) {
-    return error("regular expression of {} bytes is above the limit of {}", pattern.size(), kPatternLimitBytes);
+  if (pattern.size() > pattern_limit_bytes) {
+    return error("regular expression of {} bytes is above the limit of {}", pattern.size(), pattern_limit_bytes);
   }
   // Class intersection is Oniguruma's; PCRE2 would read it as two ampersands and match something else.
   if (pattern.find("&&") != std::string_view::npos) {
@@ -97,8 +97,8 @@ struct Regex::Search::State {
 Regex::Search::Search(const Regex& regex)
     : state_(new State{regex.compiled_.get(), pcre2_match_data_create_from_pattern(regex.compiled_->code, nullptr),
                        pcre2_match_context_create(nullptr), regex.compiled_->jit}) {
-  pcre2_set_match_limit(state_->limits, kMatchLimit);
-  pcre2_set_heap_limit(state_->limits, kHeapLimitKib);
+  pcre2_set_match_limit(state_->limits, match_limit);
+  pcre2_set_heap_limit(state_->limits, heap_limit_kib);
 }
 
 Regex::Search::~Search() = default;
