@@ -68,8 +68,9 @@ struct Norm {
 
 enum class Activation { silu, gelu_tanh, gelu_erf, relu };
 
-// output = [residual +] scale * (matrix * norm(input) + bias). For a gated matrix
-// output = activation(gate * norm(input) + bias_gate) * (up * norm(input) + bias_up), with rows()/2 columns.
+// output = [residual +] cap(scale * (matrix * norm(input) + bias)). For a gated matrix
+// output = [residual +] scale * activation(gate * norm(input) + bias_gate) * (up * norm(input) + bias_up), with
+// rows()/2 columns.
 struct Product {
   Rows input{};  // [n, cols]
   Norm norm{};   // applied to the input first
@@ -77,6 +78,7 @@ struct Product {
   const float* bias = nullptr;               // [rows] or nullptr
   Activation activation = Activation::silu;  // gated matrices only
   float scale = 1.0f;
+  float softcap = 0.0f;     // 0 = none: x becomes cap * tanh(x / cap); not for gated matrices
   bool accumulate = false;  // add to what output holds (the residual)
   Rows output{};            // [n, rows], or [n, rows / 2] for a gated matrix
 };

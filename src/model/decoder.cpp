@@ -1,7 +1,6 @@
 #include "model/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -40,12 +39,6 @@ RowWidths row_widths(const DecoderSpec& spec) {
   }
   widths.round_up();
   return widths;
-}
-
-// One thread, on the host: only Gemma 2 needs it, for the few rows whose logits are wanted.
-void cap_softly(Rows rows, float cap) {
-  const size_t count = static_cast<size_t>(rows.num_rows) * rows.width;
-  for (size_t i = 0; i < count; ++i) rows.data[i] = cap * std::tanh(rows.data[i] / cap);
 }
 
 }  // namespace
@@ -182,8 +175,8 @@ Rows Decoder::logits(std::span<const int32_t> row_ids) {
                     .norm = {output_norm_->data(), spec_.norm_epsilon},
                     .matrix = &head(),
                     .scale = spec_.logit_scale,
+                    .softcap = spec_.logit_softcap,
                     .output = output});
-  if (spec_.logit_softcap > 0.0f) cap_softly(output, spec_.logit_softcap);
   return output;
 }
 

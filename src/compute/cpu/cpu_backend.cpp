@@ -158,6 +158,7 @@ ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& ma
           .bias = args.bias ? args.bias + packed.first_output : nullptr,
           .up_bias = args.bias && gated ? args.bias + matrix.parts()[1].first_output : nullptr,
           .scale = args.scale,
+          .softcap = args.softcap,
           .accumulate = args.accumulate,
           .output = args.output.data + packed.first_output,
           .output_stride = args.output.width};
@@ -186,6 +187,7 @@ void CpuBackend::product(const Product& args) {
   TM_CHECK(args.input.width == matrix.cols(), "a product's input has the matrix's columns");
   TM_CHECK(args.output.num_rows == num_rows && args.output.width == matrix.rows() / (gated ? 2 : 1),
            "a product's output has the matrix's rows");
+  TM_CHECK(!gated || args.softcap == 0.0f, "only a stacked product has a soft cap");
   if (num_rows == 0) return;
   const auto cols = static_cast<size_t>(matrix.cols());
   if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k));

@@ -6,16 +6,16 @@
 namespace tidemill::cpu {
 namespace {
 
-#define TM_KERNEL_TABLE(isa, rows)                                                                                   \
-  {                                                                                                                  \
-    .name = #isa, .tile_rows = rows, .product_panels = isa::product_panels, .prepare_row = isa::prepare_row,         \
-    .norm_row = isa::norm_row, .rotate_and_store_row = isa::rotate_and_store_row, .pack_queries = isa::pack_queries, \
-    .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,                                               \
+#define TM_KERNEL_TABLE(isa)                                                                                       \
+  {                                                                                                                \
+    .name = #isa, .tile_rows = isa::product_tile_rows, .product_panels = isa::product_panels,                      \
+    .prepare_row = isa::prepare_row, .norm_row = isa::norm_row, .rotate_and_store_row = isa::rotate_and_store_row, \
+    .pack_queries = isa::pack_queries, .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,          \
   }
 
-constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar, 2);
-constexpr KernelTable avx2_table = TM_KERNEL_TABLE(avx2, 4);
-constexpr KernelTable avx512_table = TM_KERNEL_TABLE(avx512, 12);
+constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar);
+constexpr KernelTable avx2_table = TM_KERNEL_TABLE(avx2);
+constexpr KernelTable avx512_table = TM_KERNEL_TABLE(avx512);
 
 // These builtins also ask whether the operating system saves the wide registers.
 bool has_avx2() {

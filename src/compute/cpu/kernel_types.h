@@ -76,6 +76,7 @@ struct ProductTask {
   const float* bias;          // [num_outputs] or null
   const float* up_bias;
   float scale;
+  float softcap;  // 0 = none; stacked products only
   bool accumulate;
   float* output;  // column 0 of these panels
   int64_t output_stride;

@@ -6,8 +6,10 @@
 
 #include "compute/cpu/kernel_types.h"
 
-#define TM_DECLARE_KERNELS(isa)                                                                                 \
+#define TM_DECLARE_KERNELS(isa, rows)                                                                           \
   namespace tidemill::isa {                                                                                     \
+  /* Activation rows that product_panels takes at once. */                                                      \
+  constexpr int product_tile_rows = rows;                                                                       \
   /* Panels first .. end - 1 for all rows, with the product's epilogue. */                                      \
   void product_panels(const cpu::ProductTask& task, int32_t first, int32_t end);                                \
   /* Norm, then quantization and / or tile layout of one row. */                                                \
@@ -25,15 +27,17 @@
   void finish(const cpu::AttentionTask& task, const cpu::AttentionState& state);                                \
   }
 
-TM_DECLARE_KERNELS(scalar)
-TM_DECLARE_KERNELS(avx2)
-TM_DECLARE_KERNELS(avx512)
+TM_DECLARE_KERNELS(scalar, 2)
+TM_DECLARE_KERNELS(avx2, 4)
+// A row needs one integer and one float accumulator: 24 of 32 registers, and 12 chains of sums, where the latency of
+// a dot product (5 cycles, two per cycle) asks for 10.
+TM_DECLARE_KERNELS(avx512, 12)
 
 namespace tidemill::cpu {
 
 struct KernelTable {
   const char* name;
-  int32_t tile_rows;  // activation rows that product_panels takes at once
+  int32_t tile_rows;  // product_tile_rows
   void (*product_panels)(const ProductTask&, int32_t, int32_t);
   void (*prepare_row)(const PrepareRow&);
   void (*norm_row)(const NormRow&);

@@ -178,6 +178,42 @@ TEST_P(ProductTest, StackedPartsNormBiasScaleAndResidual) {
   }
 }
 
+TEST_P(ProductTest, SoftCapsScaledOutputs) {
+  auto backend = backend_for(GetParam(), 2);
+  const int cols = 96, num_outputs = 40;
+  const float cap = 2.5f, scale = 3.0f;
+  for (const DType type : {DType::q8_0, DType::f32}) {
+    const RandomWeights weights(type, num_outputs, cols, 91);
+    const auto matrix = load(*backend, {weights.part()});
+    for (const int num_rows : {1, 7}) {
+      auto x = random_floats(static_cast<size_t>(num_rows * cols), 92);
+      auto before = random_floats(static_cast<size_t>(num_rows * num_outputs), 93), capped = before;
+      std::vector<float> plain(before.size());
+      Product product = {.input = {x.data(), num_rows, cols},
+                         .norm = {},
+                         .matrix = matrix.get(),
+                         .scale = scale,
+                         .output = {plain.data(), num_rows, num_outputs}};
+      backend->product(product);
+      product.softcap = cap;
+      product.accumulate = true;
+      product.output.data = capped.data();
+      backend->product(product);
+      for (size_t i = 0; i < plain.size(); ++i) {
+        ASSERT_NEAR(capped[i], before[i] + cap * std::tanh(static_cast<double>(plain[i]) / cap), 2e-6) << i;
+      }
+    }
+  }
+  // Far beyond the cap there is nothing but the cap.
+  const RandomWeights weights(DType::f32, 16, 32, 94);
+  const auto matrix = load(*backend, {weights.part()});
+  auto x = random_floats(32, 95, 1e6f);
+  std::vector<float> out(16);
+  backend->product(
+      {.input = {x.data(), 1, 32}, .norm = {}, .matrix = matrix.get(), .softcap = cap, .output = {out.data(), 1, 16}});
+  for (float value : out) EXPECT_EQ(std::fabs(value), cap);
+}
+
 double activated(Activation activation, double x) {
   switch (activation) {
     case Activation::silu:

@@ -20,8 +20,6 @@ namespace {
 using cpu::BFloat;
 using cpu::Half;
 
-constexpr int product_tile_rows = 4;
-
 struct F {
   __m256 a, b;
 };

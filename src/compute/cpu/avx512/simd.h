@@ -20,10 +20,6 @@ namespace {
 using cpu::BFloat;
 using cpu::Half;
 
-// A row needs one integer and one float accumulator: 24 of 32 registers, and 12 chains of sums, where the latency of
-// a dot product (5 cycles, two per cycle) asks for 10.
-constexpr int product_tile_rows = 12;
-
 using F = __m512;
 
 TM_INLINE __mmask16 first_lanes(int n) {

@@ -124,7 +124,7 @@ TM_INLINE float softmax_step(float* scores, int first, int end, float softcap, f
   F top = minus_infinity;
   for (int g = 0; g < groups; ++g) {
     s[g] = f_load(scores + g * 16);
-    if (softcap > 0) s[g] = f_mul(f_set(softcap), f_tanh(f_div(s[g], f_set(softcap))));
+    if (softcap > 0) s[g] = f_softcap(s[g], softcap);
     const int lo = smaller(larger(first - g * 16, 0), 16), hi = smaller(larger(end - g * 16, 0), 16);
     s[g] = f_keep(s[g], lo, hi, minus_infinity);
     top = f_max(top, s[g]);

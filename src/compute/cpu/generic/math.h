@@ -28,6 +28,11 @@ TM_INLINE F f_tanh(F x) {
   return f_sub(f_set(1.0f), f_div(f_set(2.0f), f_add(e, f_set(1.0f))));
 }
 
+// Bends x softly into (-cap, cap).
+TM_INLINE F f_softcap(F x, float cap) {
+  return f_mul(f_set(cap), f_tanh(f_div(x, f_set(cap))));
+}
+
 TM_INLINE F f_silu(F x) {
   return f_div(x, f_add(f_set(1.0f), f_exp(f_sub(f_zero(), x))));
 }

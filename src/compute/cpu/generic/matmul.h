@@ -21,6 +21,7 @@ using cpu::Panels;
 using cpu::ProductTask;
 
 constexpr int parts = panel_rows / lanes;  // vectors per panel
+static_assert(product_tile_rows <= max_tile_rows);
 
 template <typename ScaleType, int Bits, bool HasMin, int Groups = 1, bool Lookup = false>
 struct Quantized {
@@ -154,6 +155,7 @@ inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows
   float* out = task.output + row * task.output_stride + first;
   for (int r = 0; r < rows; ++r, out += task.output_stride) {
     F value = f_mul(scale, f_add(f_load(tile[r]), bias));
+    if (task.softcap > 0) value = f_softcap(value, task.softcap);
     if (task.accumulate) value = f_add(f_load_n(out, n), value);
     f_store_n(out, value, n);
   }

@@ -16,8 +16,6 @@ namespace {
 using cpu::BFloat;
 using cpu::Half;
 
-constexpr int product_tile_rows = 2;
-
 struct F {
   float v[16];
 };
