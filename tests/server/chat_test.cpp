@@ -115,6 +115,18 @@ TEST(Chat, TemplateFields) {
   EXPECT_EQ(chat(server, messages, {{"reasoning_effort", "high"}}).json()["error"]["param"], "reasoning_effort");
 }
 
+// The template's own text behind the message may spell what the message says.
+TEST(Chat, ContinuedMessageThatSpellsTheTemplatesText) {
+  TestServer server;
+  for (const char* content : {"end", "im_end", "|", ">", "<|im_end|>", "user"}) {
+    const json messages = {{{"role", "user"}, {"content", content}}, {{"role", "assistant"}, {"content", content}}};
+    const json continued =
+        server.post("/apply-template", json{{"messages", messages}, {"continue_final_message", true}}.dump()).json();
+    EXPECT_EQ(continued["prompt"],
+              std::string("<|im_start|>user\n") + content + "<|im_end|>\n<|im_start|>assistant\n" + content);
+  }
+}
+
 TEST(Chat, ThinkingIsSetApart) {
   TestOptions options;
   options.chat_template += "{# <think> </think> #}";

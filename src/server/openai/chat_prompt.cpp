@@ -59,13 +59,29 @@ void add_special_texts(const Tokenizer& tokenizer, Json& variables) {
   variables["eos_token"] = tokenizer.eos() ? tokenizer.token_text(*tokenizer.eos()) : std::string();
 }
 
+// Where `content` stands last in what the template took from the messages; its own text may spell the same ("end" in
+// "<|im_end|>").
+size_t find_last_given(const RenderedPrompt& prompt, std::string_view content) {
+  for (size_t last = prompt.pieces.size(); last > 0; --last) {
+    if (prompt.pieces[last - 1].trusted) continue;
+    size_t first = last - 1;
+    while (first > 0 && !prompt.pieces[first - 1].trusted) --first;
+    const size_t begin = prompt.pieces[first].begin;
+    const size_t found =
+        std::string_view(prompt.text).substr(begin, prompt.pieces[last - 1].end - begin).rfind(content);
+    if (found != std::string_view::npos) return begin + found;
+    last = first + 1;
+  }
+  return std::string::npos;
+}
+
 // The last message is to be written on: the prompt ends with its last character.
 std::optional<ApiError> cut_behind_final_message(const Json& messages, RenderedPrompt& prompt) {
   const Json& last = messages.back();
   if (last["role"] != "assistant")
     return bad_request("continue_final_message needs an assistant's message at the end", "continue_final_message");
   const std::string_view content = trimmed(last["content"].get_ref<const std::string&>());
-  const size_t found = content.empty() ? std::string::npos : prompt.text.rfind(content);
+  const size_t found = content.empty() ? std::string::npos : find_last_given(prompt, content);
   if (found == std::string::npos)
     return bad_request("continue_final_message does not find the last message's text in the prompt",
                        "continue_final_message");
