@@ -367,22 +367,7 @@ class Parser {
       }
       tensor.offset_bytes += part_.data_offset_bytes;
     }
-    return check_overlap();
-  }
-
-  Result<void> check_overlap() const {
-    std::vector<const TensorInfo*> sorted;
-    sorted.reserve(part_.tensors.size());
-    for (const TensorInfo& tensor : part_.tensors) sorted.push_back(&tensor);
-    std::sort(sorted.begin(), sorted.end(),
-              [](const TensorInfo* a, const TensorInfo* b) { return a->offset_bytes < b->offset_bytes; });
-    for (size_t i = 1; i < sorted.size(); ++i) {
-      if (sorted[i - 1]->offset_bytes + sorted[i - 1]->size_bytes > sorted[i]->offset_bytes) {
-        return error("tensors '{}' and '{}' overlap at byte {}", printable(sorted[i - 1]->name),
-                     printable(sorted[i]->name), sorted[i]->offset_bytes);
-      }
-    }
-    return {};
+    return check_overlap(part_.tensors);
   }
 
   std::span<const std::byte> file_;

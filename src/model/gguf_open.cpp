@@ -11,49 +11,6 @@
 namespace tidemill {
 namespace {
 
-class GgufFile final : public WeightFile {
- public:
-  const Metadata& metadata() const override { return metadata_; }
-  std::span<const TensorInfo> tensors() const override { return tensors_.all(); }
-  const TensorInfo* find(std::string_view name) const override { return tensors_.find(name); }
-  std::span<const std::byte> bytes(const TensorInfo& tensor) const override {
-    return parts_[tensor.shard].bytes().subspan(tensor.offset_bytes, tensor.size_bytes);
-  }
-  void will_read(const TensorInfo& tensor) const override {
-    parts_[tensor.shard].will_read(tensor.offset_bytes, tensor.size_bytes);
-  }
-  void release(const TensorInfo& tensor) const override {
-    parts_[tensor.shard].release(tensor.offset_bytes, tensor.size_bytes);
-  }
-  std::string_view format() const override { return version_ == 2 ? "GGUF v2" : "GGUF v3"; }
-  uint32_t num_shards() const override { return static_cast<uint32_t>(parts_.size()); }
-  uint64_t file_bytes() const override {
-    uint64_t sum = 0;
-    for (const MappedFile& part : parts_) sum += part.size_bytes();
-    return sum;
-  }
-
-  // Takes a parsed part over; the first one brings the metadata.
-  Result<void> add(MappedFile file, GgufPart part) {
-    for (TensorInfo& tensor : part.tensors) {
-      const std::string shown = printable(tensor.name);
-      if (!tensors_.add(std::move(tensor))) return error("{}: tensor '{}' appears twice", file.name(), shown);
-    }
-    if (parts_.empty()) {
-      version_ = part.version;
-      metadata_ = std::move(part.metadata);
-    }
-    parts_.push_back(std::move(file));
-    return {};
-  }
-
- private:
-  uint32_t version_ = 3;
-  Metadata metadata_;
-  TensorTable tensors_;
-  std::vector<MappedFile> parts_;
-};
-
 struct Opened {
   MappedFile file;
   GgufPart part;
@@ -105,7 +62,12 @@ Result<void> check_split(const Opened& part, uint32_t number, uint32_t count) {
   return {};
 }
 
-Result<void> check_total(const GgufFile& file, std::string_view name) {
+// The first part brings the metadata.
+std::unique_ptr<MappedWeights> begin_model(GgufPart& first) {
+  return std::make_unique<MappedWeights>(first.version == 2 ? "GGUF v2" : "GGUF v3", std::move(first.metadata));
+}
+
+Result<void> check_total(const WeightFile& file, std::string_view name) {
   auto total = file.metadata().integer("split.tensors.count", static_cast<int64_t>(file.tensors().size()));
   if (!total) return error("{}: {}", name, total.error().message);
   if (*total != static_cast<int64_t>(file.tensors().size())) {
@@ -122,12 +84,13 @@ Result<std::unique_ptr<WeightFile>> open_split(const std::filesystem::path& fold
       return error("{}: part {} of {} is missing", printable(name.file(i), 200), i, name.count);
     }
   }
-  auto model = std::make_unique<GgufFile>();
+  std::unique_ptr<MappedWeights> model;
   for (uint32_t i = 1; i <= name.count; ++i) {
     auto opened = open_part(folder / name.file(i), i - 1);
     if (!opened) return opened.error();
     if (auto checked = check_split(*opened, i, name.count); !checked) return checked.error();
-    if (auto added = model->add(std::move(opened->file), std::move(opened->part)); !added) return added.error();
+    if (!model) model = begin_model(opened->part);
+    if (auto added = model->add(std::move(opened->file), std::move(opened->part.tensors)); !added) return added.error();
   }
   if (auto checked = check_total(*model, printable(name.file(1), 200)); !checked) return checked.error();
   return std::unique_ptr<WeightFile>(std::move(model));
@@ -148,8 +111,8 @@ Result<std::unique_ptr<WeightFile>> open_gguf(const std::filesystem::path& path)
     }
     return open_split(path.parent_path(), *name);
   }
-  auto model = std::make_unique<GgufFile>();
-  if (auto added = model->add(std::move(opened->file), std::move(opened->part)); !added) return added.error();
+  auto model = begin_model(opened->part);
+  if (auto added = model->add(std::move(opened->file), std::move(opened->part.tensors)); !added) return added.error();
   return std::unique_ptr<WeightFile>(std::move(model));
 }
 

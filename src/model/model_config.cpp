@@ -32,21 +32,6 @@ void check_longrope(const RopeScaling& scaling, int32_t rope_dimensions, ConfigR
   }
 }
 
-// Calls the right reader of the two for a family's own value.
-template <typename T>
-Result<std::optional<T>> extra(const ModelConfig& config, std::string_view gguf_key, std::string_view json_key,
-                               Result<std::optional<T>> (ConfigValues::*get)(std::string_view) const) {
-  if (config.metadata) {
-    const MetadataValues values(*config.metadata, config.family + ".");
-    return (values.*get)(gguf_key);
-  }
-  if (config.json) {
-    const JsonValues values(*config.json);
-    return (values.*get)(json_key);
-  }
-  return std::optional<T>();
-}
-
 // Every number n for which the file has a tensor "<prefix>n.", below the limit.
 std::vector<bool> layers_present(const WeightFile& file, std::string_view marker, int32_t num_layers) {
   std::vector<bool> present(static_cast<size_t>(num_layers));
@@ -121,30 +106,6 @@ void finish_config(ModelConfig& config, ConfigReader& reader) {
   if (config.sliding_window == 0) config.sliding_window.reset();
   if (config.attn_logit_softcap == 0.0) config.attn_logit_softcap.reset();
   if (config.final_logit_softcap == 0.0) config.final_logit_softcap.reset();
-}
-
-bool ModelConfig::uniform_heads() const {
-  auto same = [](const std::vector<int32_t>& list) {
-    return std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) == list.end();
-  };
-  return same(num_heads) && same(num_kv_heads);
-}
-
-Result<std::optional<int64_t>> ModelConfig::extra_integer(std::string_view gguf_key, std::string_view json_key) const {
-  return extra<int64_t>(*this, gguf_key, json_key, &ConfigValues::integer);
-}
-
-Result<std::optional<double>> ModelConfig::extra_number(std::string_view gguf_key, std::string_view json_key) const {
-  return extra<double>(*this, gguf_key, json_key, &ConfigValues::number);
-}
-
-Result<std::optional<bool>> ModelConfig::extra_boolean(std::string_view gguf_key, std::string_view json_key) const {
-  return extra<bool>(*this, gguf_key, json_key, &ConfigValues::boolean);
-}
-
-Result<std::optional<std::string>> ModelConfig::extra_string(std::string_view gguf_key,
-                                                             std::string_view json_key) const {
-  return extra<std::string>(*this, gguf_key, json_key, &ConfigValues::string);
 }
 
 Result<void> check_config_against_weights(const ModelConfig& config, const WeightFile& file) {

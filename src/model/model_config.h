@@ -9,8 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,29 +92,12 @@ struct ModelConfig {
   std::optional<double> logit_scale;  // as in the file: Granite divides by it, Cohere multiplies
 
   std::optional<bool> tie_word_embeddings;  // nullopt in a GGUF: tied where output.weight is absent
-  std::optional<bool> attention_bias;
-  std::optional<bool> mlp_bias;
 
   std::optional<int64_t> num_experts;
   std::optional<int64_t> num_experts_used;
 
-  // From config.json; generation_config.json and the tokenizer's own come on top.
-  std::optional<int64_t> bos_token_id;
+  // What ends a text by config.json; the tokenizer and generation_config.json may name more.
   std::vector<int64_t> eos_token_ids;
-
-  bool uniform_heads() const;
-
-  // Values that only some family knows: a GGUF key without its architecture prefix ("attention.kv_lora_rank"), and its
-  // config.json twin ("kv_lora_rank"). nullopt where the file lacks it or says null; an Error where the type is wrong.
-  Result<std::optional<int64_t>> extra_integer(std::string_view gguf_key, std::string_view json_key) const;
-  Result<std::optional<double>> extra_number(std::string_view gguf_key, std::string_view json_key) const;
-  Result<std::optional<bool>> extra_boolean(std::string_view gguf_key, std::string_view json_key) const;
-  Result<std::optional<std::string>> extra_string(std::string_view gguf_key, std::string_view json_key) const;
-
-  // The whole of what was read, but for a GGUF's tokenizer; one of the two is set. The JSON is the text part of a
-  // multimodal config.
-  std::shared_ptr<const Metadata> metadata;
-  std::shared_ptr<const nlohmann::json> json;
 };
 
 Result<ModelConfig> read_gguf_config(const Metadata& metadata);

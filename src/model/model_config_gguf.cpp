@@ -14,19 +14,10 @@ std::optional<double> factor(ConfigReader& reader, std::string_view key) {
   return value == 0.0 ? std::nullopt : value;
 }
 
-// The vocabulary is most of the metadata, and has its own place in memory.
-std::shared_ptr<const Metadata> without_tokenizer(const Metadata& metadata) {
-  auto copy = std::make_shared<Metadata>();
-  for (const auto& [key, value] : metadata.all()) {
-    if (!key.starts_with("tokenizer.")) copy->set(key, value);
-  }
-  return copy;
-}
-
 void read_sizes(ModelConfig& config, ConfigReader& reader) {
   config.num_layers = reader.required("block_count", layers_range);
   config.hidden_size = reader.required("embedding_length", width_range);
-  config.context_length = reader.required("context_length", context_range);
+  config.context_length = reader.required("context_length", context_length_range);
   config.vocab_size = reader.integer_or("vocab_size", vocabulary_range, config.tokenizer_size);
   config.num_experts = reader.integer("expert_count", experts_range);
   config.num_experts_used = reader.integer("expert_used_count", experts_range);
@@ -82,7 +73,7 @@ void read_scaling(RopeScaling& scaling, ConfigReader& reader) {
   if (scaling.factor <= 0) {
     reader.fail(error("{} is {:g}, but must be above 0", reader.shown("rope.scaling.factor"), scaling.factor));
   }
-  scaling.original_context_length = reader.integer("rope.scaling.original_context_length", context_range);
+  scaling.original_context_length = reader.integer("rope.scaling.original_context_length", context_length_range);
   scaling.attention_factor = factor(reader, "rope.scaling.attn_factor");
   scaling.beta_fast = reader.number("rope.scaling.yarn_beta_fast", positive_range).value_or(32.0);
   scaling.beta_slow = reader.number("rope.scaling.yarn_beta_slow", positive_range).value_or(1.0);
@@ -117,11 +108,10 @@ Result<ModelConfig> read_gguf_config(const Metadata& metadata) {
   auto family = metadata.string("general.architecture");
   if (!family) return family.error();
   config.family = *family;
-  config.metadata = without_tokenizer(metadata);
   if (auto tokens = metadata.array("tokenizer.ggml.tokens"); tokens && *tokens) {
     config.tokenizer_size = static_cast<int32_t>((*tokens)->size());
   }
-  const MetadataValues values(*config.metadata, config.family + ".");
+  const MetadataValues values(metadata, config.family + ".");
   ConfigReader reader(values);
   if (auto name = metadata.string("general.name", ""); name) config.name = printable(*name);
   read_sizes(config, reader);

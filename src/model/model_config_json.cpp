@@ -46,7 +46,7 @@ void add_defaults(nlohmann::json& text) {
 nlohmann::json text_part(const nlohmann::json& root) {
   auto nested = root.find("text_config");
   nlohmann::json text = nested != root.end() && nested->is_object() ? *nested : root;
-  for (const char* key : {"model_type", "tie_word_embeddings", "vocab_size", "bos_token_id", "eos_token_id"}) {
+  for (const char* key : {"model_type", "tie_word_embeddings", "vocab_size", "eos_token_id"}) {
     if (!text.contains(key) && root.contains(key)) text[key] = root[key];
   }
   const auto type = text.find("model_type");
@@ -57,7 +57,7 @@ nlohmann::json text_part(const nlohmann::json& root) {
 void read_sizes(ModelConfig& config, ConfigReader& reader) {
   config.num_layers = reader.required("num_hidden_layers", layers_range);
   config.hidden_size = reader.required("hidden_size", width_range);
-  config.context_length = reader.required("max_position_embeddings", context_range);
+  config.context_length = reader.required("max_position_embeddings", context_length_range);
   config.vocab_size = reader.required("vocab_size", vocabulary_range);
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     if (auto experts = reader.integer(key, experts_range)) config.num_experts = experts;
@@ -94,8 +94,6 @@ void read_norms(ModelConfig& config, ConfigReader& reader) {
   config.activation = reader.string("hidden_activation").value_or("");
   if (config.activation.empty()) config.activation = reader.string("hidden_act").value_or("");
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings");
-  config.attention_bias = reader.boolean("attention_bias");
-  config.mlp_bias = reader.boolean("mlp_bias");
 }
 
 RopeScalingKind scaling_kind(const std::string& type, ConfigReader& reader) {
@@ -138,7 +136,7 @@ RopeScaling read_scaling(const nlohmann::json& object, ConfigReader& failures) {
   if (!type) type = reader.string("type");
   scaling.kind = scaling_kind(type.value_or("default"), reader);
   scaling.factor = reader.number("factor", positive_range).value_or(1.0);
-  scaling.original_context_length = reader.integer("original_max_position_embeddings", context_range);
+  scaling.original_context_length = reader.integer("original_max_position_embeddings", context_length_range);
   scaling.attention_factor = reader.number("attention_factor", positive_range);
   scaling.beta_fast = reader.number("beta_fast", positive_range).value_or(32.0);
   scaling.beta_slow = reader.number("beta_slow", positive_range).value_or(1.0);
@@ -196,14 +194,15 @@ void read_rope(ModelConfig& config, const JsonValues& values, ConfigReader& read
     config.rope_sliding = RopeConfig{*local, {}};
   }
   if (!config.rope.scaling.original_context_length) {
-    config.rope.scaling.original_context_length = reader.integer("original_max_position_embeddings", context_range);
+    config.rope.scaling.original_context_length =
+        reader.integer("original_max_position_embeddings", context_length_range);
   }
 }
 
 void read_windows(ModelConfig& config, const JsonValues& values, ConfigReader& reader) {
   config.sliding_window = reader.integer("sliding_window", window_range);
   config.use_sliding_window = reader.boolean("use_sliding_window");
-  config.max_window_layers = reader.integer("max_window_layers", {0, context_range.most});
+  config.max_window_layers = reader.integer("max_window_layers", {0, context_length_range.most});
   for (const char* key : {"_sliding_window_pattern", "sliding_window_pattern"}) {
     if (auto pattern = reader.integer(key, {1, layers_range.most})) config.sliding_window_pattern = pattern;
   }
@@ -254,8 +253,6 @@ void read_factors(ModelConfig& config, ConfigReader& reader) {
 }
 
 void read_token_ids(ModelConfig& config, const JsonValues& values, ConfigReader& reader) {
-  config.bos_token_id = reader.integer("bos_token_id", {-1, vocabulary_range.most});
-  if (config.bos_token_id == -1) config.bos_token_id.reset();
   for (int64_t id : reader.take(values.integers("eos_token_id")).value_or(std::vector<int64_t>())) {
     if (id < -1 || id >= config.vocab_size) {
       reader.fail(
@@ -274,8 +271,8 @@ Result<ModelConfig> read_json_config(std::string_view config_json) {
   if (!root->is_object()) return error("config.json must hold an object");
   ModelConfig config;
   config.source = ConfigSource::hugging_face;
-  config.json = std::make_shared<const nlohmann::json>(text_part(*root));
-  const JsonValues values(*config.json);
+  const nlohmann::json text = text_part(*root);
+  const JsonValues values(text);
   ConfigReader reader(values);
   auto family = reader.string("model_type");
   if (!family && !reader.has_failed()) reader.fail(error("{} is missing", reader.shown("model_type")));

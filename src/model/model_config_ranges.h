@@ -14,7 +14,7 @@ inline constexpr Range<int64_t> width_range{1, 1 << 20};
 inline constexpr Range<int64_t> heads_range{1, 65536};
 inline constexpr Range<int64_t> head_size_range{1, 65536};
 inline constexpr Range<int64_t> feed_forward_range{1, 1 << 24};
-inline constexpr Range<int64_t> context_range{1, 1 << 30};
+inline constexpr Range<int64_t> context_length_range{1, 1 << 30};
 inline constexpr Range<int64_t> vocabulary_range{1, 1 << 24};
 inline constexpr Range<int64_t> window_range{0, 1 << 30};
 inline constexpr Range<int64_t> experts_range{0, 65536};

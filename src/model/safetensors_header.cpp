@@ -316,23 +316,6 @@ Result<void> check_strings(std::string_view text) {
   return {};
 }
 
-Result<void> check_overlap(const std::vector<TensorInfo>& tensors) {
-  std::vector<const TensorInfo*> sorted;
-  sorted.reserve(tensors.size());
-  for (const TensorInfo& tensor : tensors) {
-    if (tensor.size_bytes > 0) sorted.push_back(&tensor);
-  }
-  std::sort(sorted.begin(), sorted.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->offset_bytes < b->offset_bytes; });
-  for (size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i - 1]->offset_bytes + sorted[i - 1]->size_bytes > sorted[i]->offset_bytes) {
-      return error("tensors '{}' and '{}' overlap at byte {}", printable(sorted[i - 1]->name),
-                   printable(sorted[i]->name), sorted[i]->offset_bytes);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 bool looks_like_safetensors(std::span<const std::byte> file) {

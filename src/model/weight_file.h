@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/metadata.h"
 #include "base/result.h"
 #include "compute/dtype.h"
@@ -31,6 +32,9 @@ struct TensorInfo {
   // "[384, 64]"
   std::string shape_text() const;
 };
+
+// An Error where two tensors of one part share bytes.
+Result<void> check_overlap(std::span<const TensorInfo> tensors);
 
 // Tensors in the order of the file, found by name. Names are unique.
 class TensorTable {
@@ -71,6 +75,31 @@ class WeightFile {
   virtual std::string_view format() const = 0;
   virtual uint32_t num_shards() const = 0;
   virtual uint64_t file_bytes() const = 0;  // all parts together
+};
+
+// The weight file of every format: mapped parts, and the table of their tensors.
+class MappedWeights final : public WeightFile {
+ public:
+  MappedWeights(std::string format, Metadata metadata) : format_(std::move(format)), metadata_(std::move(metadata)) {}
+
+  // The next part with its tensors, whose shard is num_shards() as it was before. An Error where a name appears twice.
+  Result<void> add(MappedFile part, std::vector<TensorInfo> tensors);
+
+  const Metadata& metadata() const override { return metadata_; }
+  std::span<const TensorInfo> tensors() const override { return tensors_.all(); }
+  const TensorInfo* find(std::string_view name) const override { return tensors_.find(name); }
+  std::span<const std::byte> bytes(const TensorInfo& tensor) const override;
+  void will_read(const TensorInfo& tensor) const override;
+  void release(const TensorInfo& tensor) const override;
+  std::string_view format() const override { return format_; }
+  uint32_t num_shards() const override { return static_cast<uint32_t>(parts_.size()); }
+  uint64_t file_bytes() const override;
+
+ private:
+  std::string format_;
+  Metadata metadata_;
+  TensorTable tensors_;
+  std::vector<MappedFile> parts_;
 };
 
 // The values of a tensor, dequantized, row-major: for norms, biases and factors. An Error names the tensor where it has

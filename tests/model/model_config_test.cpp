@@ -68,8 +68,6 @@ TEST(ModelConfigGguf, TinyModel) {
   EXPECT_FALSE(config->rope_sliding);
   EXPECT_FALSE(config->sliding_window);
   EXPECT_FALSE(config->tie_word_embeddings);
-  EXPECT_TRUE(config->uniform_heads());
-  EXPECT_FALSE(config->metadata->has("tokenizer.ggml.tokens"));
 }
 
 TEST(ModelConfigGguf, OtherIntegerWidthsAreAccepted) {
@@ -80,7 +78,6 @@ TEST(ModelConfigGguf, OtherIntegerWidthsAreAccepted) {
   auto config = read(writer);
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_THAT(config->num_kv_heads, ElementsAre(2, 4));
-  EXPECT_FALSE(config->uniform_heads());
 }
 
 TEST(ModelConfigGguf, FatalValuesAreRefused) {
@@ -170,14 +167,6 @@ TEST(ModelConfigGguf, RotationAndWindows) {
   expect_refused(writer.text("llama.rope.scaling.type", "cubic"), HasSubstr("cubic"));
 }
 
-TEST(ModelConfigGguf, ExtrasOfAFamily) {
-  auto config = read(tiny_gguf().u32("llama.attention.kv_lora_rank", 32).text("llama.note", "x"));
-  ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(**config->extra_integer("attention.kv_lora_rank", "kv_lora_rank"), 32);
-  EXPECT_EQ(*config->extra_integer("attention.q_lora_rank", "q_lora_rank"), std::nullopt);
-  EXPECT_FALSE(config->extra_integer("note", "").ok());
-}
-
 json tiny_json() {
   return {{"model_type", "llama"},    {"num_hidden_layers", 2},  {"hidden_size", 64},
           {"num_attention_heads", 4}, {"intermediate_size", 96}, {"vocab_size", 260},
@@ -215,7 +204,6 @@ TEST(ModelConfigJson, OldForm) {
   EXPECT_EQ(config.activation, "silu");
   EXPECT_EQ(config.tie_word_embeddings, true);
   EXPECT_THAT(config.eos_token_ids, ElementsAre(3, 4));
-  EXPECT_EQ(config.bos_token_id, 1);
 
   json object = tiny_json();
   object["rope_scaling"] = {{"rope_type", "llama3"},
@@ -400,8 +388,6 @@ TEST(ModelConfigData, TinyModelsOwnFields) {
   EXPECT_EQ(granite.embedding_scale, 3.0);
   EXPECT_THAT(hub("smollm3").layer_has_rope, ElementsAre(true, true, true, false));
   EXPECT_EQ(hub("mistral-window").sliding_window, 16);
-  EXPECT_EQ(hub("llama-bias").attention_bias, true);
-  EXPECT_EQ(hub("llama-bias").mlp_bias, true);
   EXPECT_EQ(hub("llama-rope-yarn").rope.scaling.kind, RopeScalingKind::yarn);
   EXPECT_FALSE(hub("gpt-oss").rope.scaling.truncate);
   EXPECT_EQ(hub("mixtral").num_experts, 4);
@@ -409,7 +395,6 @@ TEST(ModelConfigData, TinyModelsOwnFields) {
   const ModelConfig latent = hub("deepseek2-mla");
   EXPECT_EQ(latent.head_size_k, 32);
   EXPECT_EQ(latent.head_size_v, 16);
-  EXPECT_EQ(**latent.extra_integer("attention.kv_lora_rank", "kv_lora_rank"), 32);
 }
 
 }  // namespace

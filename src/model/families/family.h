@@ -27,7 +27,7 @@ struct FamilyInputs {
   RotaryLengths rotary_lengths() const;
 };
 
-// Two kinds of file and one family each: what the rows of family_registry.cpp call.
+// What the rows of family_registry.cpp call.
 Result<DecoderSpec> llama_spec(const FamilyInputs& inputs);
 Result<DecoderSpec> qwen2_spec(const FamilyInputs& inputs);
 Result<DecoderSpec> qwen3_spec(const FamilyInputs& inputs);

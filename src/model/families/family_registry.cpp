@@ -18,7 +18,7 @@ Result<std::unique_ptr<Model>> load_decoder(const FamilyInputs& inputs) {
   Result<DecoderSpec> spec = spec_of(inputs);
   if (!spec) return spec.error();
   const RotaryLengths lengths = inputs.rotary_lengths();
-  drop_idle_windows(*spec, std::max(lengths.context, lengths.longest_sequence));
+  drop_idle_windows(*spec, std::max(lengths.context_length, lengths.longest_sequence));
   const AttentionSpec& first = spec->layers.front().attention;
   const WeightNaming hub_naming = first.post_norm ? WeightNaming::hub_post_norms : WeightNaming::hub;
   WeightReader reader(inputs.file, inputs.is_gguf() ? WeightNaming::gguf : hub_naming, inputs.backend, inputs.options);

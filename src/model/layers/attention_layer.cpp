@@ -22,10 +22,6 @@ std::vector<int32_t> halves_apart(int32_t num_heads, int32_t head_dim, int32_t r
   return order;
 }
 
-const float* data_or_null(const std::unique_ptr<Buffer>& buffer) {
-  return buffer ? buffer->data() : nullptr;
-}
-
 }  // namespace
 
 Result<AttentionLayer> AttentionLayer::load(const DecoderSpec& spec, int32_t layer, WeightReader& reader) {

@@ -31,10 +31,8 @@ class AttentionLayer {
   // residual: [rows of the step, width].
   void run(Backend& backend, const StepInputs& inputs, const Scratch& scratch, Rows residual) const;
 
-  int32_t query_key_value_width() const { return query_width_ + 2 * key_width_; }
-  int32_t attended_width() const { return query_width_; }
-
  private:
+  int32_t query_key_value_width() const { return query_width_ + 2 * key_width_; }
   Result<void> load_projections(const DecoderSpec& spec, int32_t layer, WeightReader& reader);
   Result<void> load_norms(const DecoderSpec& spec, int32_t layer, WeightReader& reader);
 

@@ -3,13 +3,6 @@
 #include <vector>
 
 namespace tidemill {
-namespace {
-
-const float* data_or_null(const std::unique_ptr<Buffer>& buffer) {
-  return buffer ? buffer->data() : nullptr;
-}
-
-}  // namespace
 
 Result<FeedForwardLayer> FeedForwardLayer::load(const DecoderSpec& spec, int32_t layer, WeightReader& reader) {
   FeedForwardLayer result;

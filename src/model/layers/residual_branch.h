@@ -9,6 +9,11 @@
 
 namespace tidemill {
 
+// The numbers of a weight that a layer may lack.
+inline const float* data_or_null(const std::unique_ptr<Buffer>& buffer) {
+  return buffer ? buffer->data() : nullptr;
+}
+
 // Memory for the rows of one step, sized by Decoder::reserve. Rows have the widths of the model's widest layer.
 struct Scratch {
   float* query_key_value = nullptr;

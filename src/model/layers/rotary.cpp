@@ -18,32 +18,32 @@ std::vector<double> plain_frequencies(int32_t rotary_dim, double base) {
   return frequencies;
 }
 
-double original_context(const RopeScaling& scaling, RotaryLengths lengths) {
-  return static_cast<double>(scaling.original_context_length.value_or(lengths.context));
+double original_context_length_of(const RopeScaling& scaling, RotaryLengths lengths) {
+  return static_cast<double>(scaling.original_context_length.value_or(lengths.context_length));
 }
 
 // The base grows with what the longest sequence exceeds the trained length, here always the context length.
 double dynamic_base(const RopeConfig& rope, int32_t rotary_dim, RotaryLengths lengths) {
   const double factor = rope.scaling.factor;
-  const double stretch = std::max(1.0, static_cast<double>(lengths.longest_sequence) / lengths.context);
+  const double stretch = std::max(1.0, static_cast<double>(lengths.longest_sequence) / lengths.context_length);
   return rope.base * std::pow(factor * stretch - (factor - 1.0), rotary_dim / (rotary_dim - 2.0));
 }
 
-void scale_llama3(const RopeScaling& scaling, double context, std::vector<double>& frequencies) {
+void scale_llama3(const RopeScaling& scaling, double context_length, std::vector<double>& frequencies) {
   for (double& frequency : frequencies) {
-    const double turns = context * frequency / two_pi;
+    const double turns = context_length * frequency / two_pi;
     const double ramp = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
     const double kept = std::clamp(ramp, 0.0, 1.0);
     frequency *= (1.0 - kept) / scaling.factor + kept;
   }
 }
 
-// Frequencies that turn more than beta_fast times over the original context are kept, those that turn less than
+// Frequencies that turn more than beta_fast times over the original context length are kept, those that turn less than
 // beta_slow times are divided by the factor, with a linear ramp over the indices between.
-void scale_yarn(const RopeConfig& rope, int32_t rotary_dim, double context, std::vector<double>& frequencies) {
+void scale_yarn(const RopeConfig& rope, int32_t rotary_dim, double context_length, std::vector<double>& frequencies) {
   const RopeScaling& scaling = rope.scaling;
   const auto index_that_turns = [&](double turns) {
-    return rotary_dim * std::log(context / (turns * two_pi)) / (2.0 * std::log(rope.base));
+    return rotary_dim * std::log(context_length / (turns * two_pi)) / (2.0 * std::log(rope.base));
   };
   double low = index_that_turns(scaling.beta_fast);
   double high = index_that_turns(scaling.beta_slow);
@@ -76,7 +76,7 @@ double yarn_attention_factor(const RopeScaling& scaling) {
 
 double longrope_attention_factor(const RopeScaling& scaling, double original, RotaryLengths lengths) {
   if (scaling.attention_factor) return *scaling.attention_factor;
-  const double factor = scaling.original_context_length ? lengths.context / original : scaling.factor;
+  const double factor = scaling.original_context_length ? lengths.context_length / original : scaling.factor;
   return factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
 }
 
@@ -119,7 +119,7 @@ Result<void> check(const RopeConfig& rope, int32_t rotary_dim, double original) 
 
 Result<RotarySpec> make_rotary(const RopeConfig& rope, int32_t rotary_dim, RotaryLengths lengths) {
   const RopeScaling& scaling = rope.scaling;
-  const double original = original_context(scaling, lengths);
+  const double original = original_context_length_of(scaling, lengths);
   if (Result<void> checked = check(rope, rotary_dim, original); !checked) return checked.error();
 
   const bool is_dynamic = scaling.kind == RopeScalingKind::dynamic;

@@ -16,7 +16,7 @@ namespace tidemill {
 
 // Lengths in tokens.
 struct RotaryLengths {
-  int32_t context = 0;           // trained, scaling included
+  int32_t context_length = 0;    // trained, scaling included
   int32_t longest_sequence = 0;  // that will be served
 };
 
