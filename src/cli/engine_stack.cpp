@@ -33,10 +33,12 @@ Result<void> load_text(EngineStack& stack, const ModelFiles& files, const RunOpt
     stack.chat_template = *std::move(chat_template);
   }
   stack.chat_template_source = files.chat_template;
+  Result<GenerationDefaults> generation = generation_defaults_of(files);
+  if (!generation) return generation.error();
   if (options.model_sampling) {
-    Result<GenerationDefaults> generation = generation_defaults_of(files);
-    if (!generation) return generation.error();
     stack.generation = *std::move(generation);
+  } else {
+    stack.generation.end_token_ids = std::move(generation->end_token_ids);
   }
   return {};
 }
@@ -93,11 +95,14 @@ int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
   return low;
 }
 
-void add_end_tokens(EngineStack& stack) {
+// Whatever any of the model's files names as the end of a text.
+void add_end_tokens(EngineStack& stack, const ModelConfig& config) {
   std::vector<TokenId> ids = stack.tokenizer->end_of_generation_ids();
-  for (const TokenId id : stack.generation.end_token_ids) {
-    if (static_cast<size_t>(id) < stack.tokenizer->vocab_size()) ids.push_back(id);
-  }
+  const auto add = [&](int64_t id) {
+    if (static_cast<size_t>(id) < stack.tokenizer->vocab_size()) ids.push_back(static_cast<TokenId>(id));
+  };
+  std::ranges::for_each(stack.generation.end_token_ids, add);
+  std::ranges::for_each(config.eos_token_ids, add);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   stack.engine_config.vocabulary_end_ids = std::move(ids);
@@ -142,7 +147,7 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
     engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
   }
   engine.kv_format_key = fmt::format("{}/{}", format_name(options.kv_formats.sealed), engine.block_size_tokens);
-  add_end_tokens(*stack);
+  add_end_tokens(*stack, *config);
   return stack;
 }
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "cli/model_text.h"
-#include "cli/run_options.h"
+#include "cli/options/run_options.h"
 #include "compute/backend.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -21,7 +21,7 @@
 
 namespace tidemill {
 
-// A loaded model with its cache. The engine comes last (start_engine), since whoever listens to it wants the tokenizer.
+// A loaded model with its cache. The engine comes last (make_engine), since whoever listens to it wants the tokenizer.
 // Members are destroyed in reverse order: what is below may refer to what is above.
 struct EngineStack {
   std::string name;  // as the file calls itself

@@ -14,17 +14,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-const char* finish_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    default:
-      return "abort";
-  }
-}
-
 // A prompt's pieces as the tokenizer takes them; views into the prompt.
 std::vector<TextSegment> segments_of(const RenderedPrompt& prompt) {
   std::vector<TextSegment> segments;
@@ -99,7 +88,7 @@ class LocalSource final : public TextSource {
             hand_over(detokenizer.push(event.draw.token));
           } else if (event.kind == RequestEvent::Kind::finished) {
             hand_over(detokenizer.finish());
-            answer.finish_reason = finish_name(event.reason);
+            answer.finish_reason = finish_reason_name(event.reason);
             answer.prompt_tokens = event.usage.prompt_tokens;
             answer.cached_tokens = event.usage.cached_tokens;
             answer.completion_tokens = event.usage.completion_tokens;

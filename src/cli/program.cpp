@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/version.h"
 
 namespace tidemill {

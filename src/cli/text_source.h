@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cli/run_options.h"
+#include "cli/options/run_options.h"
 
 namespace tidemill {
 

@@ -204,7 +204,7 @@ HttpReply ApiServer::State::metrics() {
   stats.discarded_tokens += late;
   shown_generation_tokens = stats.generation_tokens;
   HttpReply reply;
-  reply.content_type = kMetricsContentType;
+  reply.content_type = metrics_content_type;
   reply.body = metrics_text(stats, counters, http.num_connections(), model->names.front());
   return reply;
 }

@@ -1,4 +1,4 @@
-// The inside of ApiServer: what its parts share. Included by api_server.cpp only.
+// The inside of ApiServer: what its parts share. Private to its sources.
 #pragma once
 
 #include <atomic>

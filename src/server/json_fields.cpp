@@ -24,12 +24,13 @@ std::optional<std::string> check_shape(std::string_view text) {
     if (c == '"') in_string = true;
     if (c == '{' || c == '[') {
       keys.push_back(0);
-      if (keys.size() > kMaxJsonDepth) return fmt::format("the body is nested more than {} deep", kMaxJsonDepth);
+      if (keys.size() > max_json_depth) return fmt::format("the body is nested more than {} deep", max_json_depth);
     }
     if ((c == '}' || c == ']') && !keys.empty()) keys.pop_back();
     if (c == ':' && !keys.empty()) {
-      if (++keys.back() > kMaxKeysPerObject) return fmt::format("an object has more than {} keys", kMaxKeysPerObject);
-      if (++all_keys > kMaxKeys) return fmt::format("the body has more than {} keys", kMaxKeys);
+      if (++keys.back() > max_keys_per_object)
+        return fmt::format("an object has more than {} keys", max_keys_per_object);
+      if (++all_keys > max_keys) return fmt::format("the body has more than {} keys", max_keys);
     }
   }
   return std::nullopt;

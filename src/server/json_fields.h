@@ -18,9 +18,9 @@ namespace tidemill {
 
 using Json = nlohmann::ordered_json;  // templates show objects in the order in which they were sent
 
-inline constexpr int kMaxJsonDepth = 100;
-inline constexpr int64_t kMaxKeysPerObject = 2048;
-inline constexpr int64_t kMaxKeys = 200'000;
+inline constexpr int max_json_depth = 100;
+inline constexpr int64_t max_keys_per_object = 2048;
+inline constexpr int64_t max_keys = 200'000;
 
 std::variant<Json, ApiError> parse_json(std::string_view text);
 

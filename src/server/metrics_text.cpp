@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "engine/request.h"
+
 namespace tidemill {
 namespace {
 
@@ -15,9 +17,10 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-class Page {
+// The samples of one answer, by metric.
+class Samples {
  public:
-  explicit Page(const std::string& model_name) : common_{{"model_name", model_name}, {"engine", "0"}} {}
+  explicit Samples(const std::string& model_name) : common_{{"model_name", model_name}, {"engine", "0"}} {}
 
   ClientMetric& sample(const char* name, const char* help, MetricType type, const Labels& more = {}) {
     const std::string full = std::string("tidemill:") + name;
@@ -59,87 +62,87 @@ double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-void add_gauges(Page& page, const EngineStats& stats, size_t num_connections) {
-  page.gauge("num_requests_running", "Sequences that hold a slot.", stats.num_requests_running);
-  page.gauge("num_requests_waiting", "Sequences that wait for a slot.", stats.num_requests_waiting);
-  page.gauge("num_queued_tokens", "Prompt tokens of the waiting requests.",
-             static_cast<double>(stats.num_queued_tokens));
-  page.gauge("kv_cache_usage_perc", "Share of the KV budget that sequences hold; 1 = all.",
-             share(static_cast<double>(stats.kv_held_bytes), static_cast<double>(stats.kv_budget_bytes)));
-  page.gauge("kv_cache_budget_bytes", "KV bytes that may be used.", static_cast<double>(stats.kv_budget_bytes));
-  page.gauge("kv_cache_held_bytes", "KV bytes that sequences hold.", static_cast<double>(stats.kv_held_bytes));
-  page.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.",
-             static_cast<double>(stats.kv_cached_bytes));
-  page.gauge("kv_blocks", "Blocks by state.", static_cast<double>(stats.num_blocks_total), {{"state", "total"}});
-  page.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_held), {{"state", "held"}});
-  page.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_cached), {{"state", "cached"}});
-  page.gauge("http_connections", "Open connections.", static_cast<double>(num_connections));
+void add_gauges(Samples& samples, const EngineStats& stats, size_t num_connections) {
+  samples.gauge("num_requests_running", "Sequences that hold a slot.", stats.num_requests_running);
+  samples.gauge("num_requests_waiting", "Sequences that wait for a slot.", stats.num_requests_waiting);
+  samples.gauge("num_queued_tokens", "Prompt tokens of the waiting requests.",
+                static_cast<double>(stats.num_queued_tokens));
+  samples.gauge("kv_cache_usage_perc", "Share of the KV budget that sequences hold; 1 = all.",
+                share(static_cast<double>(stats.kv_held_bytes), static_cast<double>(stats.kv_budget_bytes)));
+  samples.gauge("kv_cache_budget_bytes", "KV bytes that may be used.", static_cast<double>(stats.kv_budget_bytes));
+  samples.gauge("kv_cache_held_bytes", "KV bytes that sequences hold.", static_cast<double>(stats.kv_held_bytes));
+  samples.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.",
+                static_cast<double>(stats.kv_cached_bytes));
+  samples.gauge("kv_blocks", "Blocks by state.", static_cast<double>(stats.num_blocks_total), {{"state", "total"}});
+  samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_held), {{"state", "held"}});
+  samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_cached), {{"state", "cached"}});
+  samples.gauge("http_connections", "Open connections.", static_cast<double>(num_connections));
 }
 
-void add_counters(Page& page, const EngineStats& stats) {
-  page.counter("steps_total", "Steps of the engine.", stats.num_steps);
-  page.counter("prompt_tokens_total", "Prompt tokens of admitted requests.", stats.prompt_tokens);
-  page.counter("prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", stats.prompt_tokens_cached);
-  page.counter("prompt_tokens_recomputed_total", "Tokens computed again after preemptions.",
-               stats.prompt_tokens_recomputed);
-  page.counter("generation_tokens_total", "Tokens delivered.", stats.generation_tokens);
-  page.counter("discarded_tokens_total", "Tokens drawn beyond a stop string.", stats.discarded_tokens);
-  page.counter("num_preemptions_total", "Preemptions.", stats.num_preemptions);
-  page.counter("aborted_requests_total", "Requests ended by their client's leaving.", stats.num_aborted_requests);
-  page.counter("prefix_cache_queries_total", "Tokens looked for in the prefix cache.", stats.prefix_cache_queries);
-  page.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache_hits);
-  static constexpr std::array kReasons = {"stop", "length", "abort", "timeout", "error", "shutdown"};
-  for (size_t i = 0; i < kReasons.size(); ++i)
-    page.counter("request_success_total", "Ended choices by reason.", stats.finished[i],
-                 {{"finished_reason", kReasons[i]}});
-  static constexpr std::array kRefusals = {
+void add_counters(Samples& samples, const EngineStats& stats) {
+  samples.counter("steps_total", "Steps of the engine.", stats.num_steps);
+  samples.counter("prompt_tokens_total", "Prompt tokens of admitted requests.", stats.prompt_tokens);
+  samples.counter("prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", stats.prompt_tokens_cached);
+  samples.counter("prompt_tokens_recomputed_total", "Tokens computed again after preemptions.",
+                  stats.prompt_tokens_recomputed);
+  samples.counter("generation_tokens_total", "Tokens delivered.", stats.generation_tokens);
+  samples.counter("discarded_tokens_total", "Tokens drawn beyond a stop string.", stats.discarded_tokens);
+  samples.counter("num_preemptions_total", "Preemptions.", stats.num_preemptions);
+  samples.counter("aborted_requests_total", "Requests ended by their client's leaving.", stats.num_aborted_requests);
+  samples.counter("prefix_cache_queries_total", "Tokens looked for in the prefix cache.", stats.prefix_cache_queries);
+  samples.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache_hits);
+  for (size_t i = 0; i < stats.finished.size(); ++i)
+    samples.counter("request_success_total", "Ended choices by reason.", stats.finished[i],
+                    {{"finished_reason", finish_reason_names[i]}});
+  static constexpr std::array refusals = {
       "context_length_exceeded", "kv_capacity_exceeded", "invalid", "queue_full", "tenant_limit", "shutting_down"};
-  for (size_t i = 0; i < kRefusals.size(); ++i)
-    page.counter("admission_rejections_total", "Requests not taken, by reason.", stats.refused[i],
-                 {{"reason", kRefusals[i]}});
+  for (size_t i = 0; i < refusals.size(); ++i)
+    samples.counter("admission_rejections_total", "Requests not taken, by reason.", stats.refused[i],
+                    {{"reason", refusals[i]}});
 }
 
-void add_histograms(Page& page, const EngineStats& stats) {
-  page.histogram("time_to_first_token_seconds", "Arrival to the first token.", stats.time_to_first_token);
-  page.histogram("inter_token_latency_seconds", "Between two tokens of a sequence.", stats.inter_token_latency);
-  page.histogram("request_time_per_output_token_seconds", "Mean time between a request's tokens.",
-                 stats.time_per_output_token);
-  page.histogram("e2e_request_latency_seconds", "Arrival to the last token.", stats.e2e_latency);
-  page.histogram("request_queue_time_seconds", "Arrival to the first step.", stats.queue_time);
-  page.histogram("request_inference_time_seconds", "First step to the last token.", stats.inference_time);
-  page.histogram("request_prefill_time_seconds", "First step to the first token.", stats.prefill_time);
-  page.histogram("request_decode_time_seconds", "First to the last token.", stats.decode_time);
-  page.histogram("request_prompt_tokens", "Prompt tokens of a request.", stats.prompt_length);
-  page.histogram("request_generation_tokens", "Tokens generated for a choice.", stats.generation_length);
-  page.histogram("request_params_max_tokens", "max_tokens of a request.", stats.max_tokens);
-  page.histogram("request_params_n", "n of a request.", stats.num_choices);
-  page.histogram("request_num_preemptions", "Preemptions of a request.", stats.preemptions_per_request);
-  page.histogram("request_itl_jitter_ratio", "Deviation of a request's token gaps over their mean.", stats.itl_jitter);
-  page.histogram("iteration_tokens_total", "Tokens computed in a step.", stats.iteration_tokens);
+void add_histograms(Samples& samples, const EngineStats& stats) {
+  samples.histogram("time_to_first_token_seconds", "Arrival to the first token.", stats.time_to_first_token);
+  samples.histogram("inter_token_latency_seconds", "Between two tokens of a sequence.", stats.inter_token_latency);
+  samples.histogram("request_time_per_output_token_seconds", "Mean time between a request's tokens.",
+                    stats.time_per_output_token);
+  samples.histogram("e2e_request_latency_seconds", "Arrival to the last token.", stats.e2e_latency);
+  samples.histogram("request_queue_time_seconds", "Arrival to the first step.", stats.queue_time);
+  samples.histogram("request_inference_time_seconds", "First step to the last token.", stats.inference_time);
+  samples.histogram("request_prefill_time_seconds", "First step to the first token.", stats.prefill_time);
+  samples.histogram("request_decode_time_seconds", "First to the last token.", stats.decode_time);
+  samples.histogram("request_prompt_tokens", "Prompt tokens of a request.", stats.prompt_length);
+  samples.histogram("request_generation_tokens", "Tokens generated for a choice.", stats.generation_length);
+  samples.histogram("request_params_max_tokens", "max_tokens of a request.", stats.max_tokens);
+  samples.histogram("request_params_n", "n of a request.", stats.num_choices);
+  samples.histogram("request_num_preemptions", "Preemptions of a request.", stats.preemptions_per_request);
+  samples.histogram("request_itl_jitter_ratio", "Deviation of a request's token gaps over their mean.",
+                    stats.itl_jitter);
+  samples.histogram("iteration_tokens_total", "Tokens computed in a step.", stats.iteration_tokens);
 }
 
 }  // namespace
 
 void HttpCounters::count(RouteId route, int status) {
   const std::string text = std::to_string(status);
-  size_t index = kStatuses.size() - 1;
-  for (size_t i = 0; i < kStatuses.size(); ++i)
-    if (text == kStatuses[i]) index = i;
+  size_t index = statuses.size() - 1;
+  for (size_t i = 0; i < statuses.size(); ++i)
+    if (text == statuses[i]) index = i;
   ++counts_[static_cast<size_t>(route)][index];
 }
 
 std::string metrics_text(const EngineStats& stats, const HttpCounters& http, size_t num_connections,
                          const std::string& model_name) {
-  Page page(model_name);
-  add_gauges(page, stats, num_connections);
-  add_counters(page, stats);
+  Samples samples(model_name);
+  add_gauges(samples, stats, num_connections);
+  add_counters(samples, stats);
   // Every series exists from the start, so their number is constant.
-  for (size_t route = 0; route < kNumRoutes; ++route)
-    for (size_t i = 0; i < HttpCounters::kStatuses.size(); ++i)
-      page.counter("http_requests_total", "Answered HTTP requests; 499 = the client left first.", http.get(route, i),
-                   {{"route", route_name(static_cast<RouteId>(route))}, {"status", HttpCounters::kStatuses[i]}});
-  add_histograms(page, stats);
-  return page.text();
+  for (size_t route = 0; route < num_routes; ++route)
+    for (size_t i = 0; i < HttpCounters::statuses.size(); ++i)
+      samples.counter("http_requests_total", "Answered HTTP requests; 499 = the client left first.", http.get(route, i),
+                      {{"route", route_name(static_cast<RouteId>(route))}, {"status", HttpCounters::statuses[i]}});
+  add_histograms(samples, stats);
+  return samples.text();
 }
 
 }  // namespace tidemill

@@ -19,14 +19,14 @@ class HttpCounters {
  public:
   void count(RouteId route, int status);
   uint64_t get(size_t route, size_t status_index) const { return counts_[route][status_index]; }
-  static constexpr std::array kStatuses = {"200", "204", "400", "401", "404", "405", "408", "413",
-                                           "415", "429", "431", "499", "500", "501", "503", "other"};
+  static constexpr std::array statuses = {"200", "204", "400", "401", "404", "405", "408", "413",
+                                          "415", "429", "431", "499", "500", "501", "503", "other"};
 
  private:
-  std::array<std::array<std::atomic<uint64_t>, kStatuses.size()>, kNumRoutes> counts_{};
+  std::array<std::array<std::atomic<uint64_t>, statuses.size()>, num_routes> counts_{};
 };
 
-inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; charset=utf-8";
 
 std::string metrics_text(const EngineStats& stats, const HttpCounters& http, size_t num_connections,
                          const std::string& model_name);

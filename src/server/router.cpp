@@ -3,7 +3,7 @@
 namespace tidemill {
 namespace {
 
-constexpr Route kRoutes[] = {
+constexpr Route routes[] = {
     {"GET", "/health", RouteId::health, true, false},
     {"GET", "/v1/health", RouteId::health, true, false},
     {"GET", "/ping", RouteId::health, true, false},
@@ -28,7 +28,7 @@ bool covers(std::string_view pattern, std::string_view path) {
 }  // namespace
 
 std::span<const Route> route_table() {
-  return kRoutes;
+  return routes;
 }
 
 const char* route_name(RouteId id) {
@@ -62,7 +62,7 @@ const char* route_name(RouteId id) {
 RouteMatch match_route(std::string_view method, std::string_view path) {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   RouteMatch match;
-  for (const Route& route : kRoutes) {
+  for (const Route& route : routes) {
     if (!covers(route.path, path)) continue;
     if (wanted == route.method) return {&route, {}};
     match.allowed_methods = std::string(route.method) == "GET" ? "GET, HEAD" : route.method;

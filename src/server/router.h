@@ -22,7 +22,7 @@ enum class RouteId : uint8_t {
   apply_template,
   none,  // no such route
 };
-inline constexpr size_t kNumRoutes = static_cast<size_t>(RouteId::none) + 1;
+inline constexpr size_t num_routes = static_cast<size_t>(RouteId::none) + 1;
 
 struct Route {
   const char* method;

@@ -137,7 +137,7 @@ struct StopCase {
 
 TEST(Completions, StopStringsAcrossTokens) {
   TestServer server;
-  server.script.set({{kAb, kCde, kF, kGh, kEos}});
+  server.script.set({{ab_token, cde_token, f_token, gh_token, eos_id}});
   const std::vector<StopCase> cases = {
       {{"CDEFGH"}, "AB", "stop"},
       {{"BC"}, "A", "stop"},
@@ -265,13 +265,13 @@ TEST(Completions, PromptsAsTokenIds) {
   EXPECT_EQ(post("").status, 200);
   EXPECT_EQ(post(json::array({""})).status, 200);
   EXPECT_EQ(post(json::array({0})).status, 200);
-  EXPECT_EQ(post(json::array({kVocabSize - 1})).status, 200);
+  EXPECT_EQ(post(json::array({vocab_size - 1})).status, 200);
   const json two = post({"a", ""}).json();
   ASSERT_EQ(two["choices"].size(), 2u);
   EXPECT_EQ(two["choices"][1]["index"], 1);
   EXPECT_EQ(post({{1, 2}, {3}}).json()["choices"].size(), 2u);
   for (const json& bad :
-       {json::array(), json::array({json::array()}), json::array({-1}), json::array({kVocabSize}),
+       {json::array(), json::array({json::array()}), json::array({-1}), json::array({vocab_size}),
         json::array({2147483648LL}), json::array({9223372036854775808ULL}), json::array({1.5}), json::array({true}),
         json::array({1, "a", 2}), json(), json::object(), json(7), json::array({"a", json::array({-1})})})
     expect_rejected(post(bad), "prompt");
@@ -318,7 +318,7 @@ TEST(Completions, APromptThatFillsTheContextIsRefusedWithBothNumbers) {
 
 TEST(Completions, SeveralChoicesKeepTheirIndicesAndEnds) {
   TestServer server;
-  server.script.set({{'a', kEos}, {'b', 'b', 'b', 'b', kEos}, {'c', 'c', 'c', 'c', 'c', 'c', 'c', 'c', kEos}});
+  server.script.set({{'a', eos_id}, {'b', 'b', 'b', 'b', eos_id}, {'c', 'c', 'c', 'c', 'c', 'c', 'c', 'c', eos_id}});
   const json body = completion({{"n", 3}, {"seed", 6}, {"temperature", 1}});
   const json whole = server.post("/v1/completions", body).json();
   ASSERT_EQ(whole["choices"].size(), 3u);
@@ -388,8 +388,8 @@ TEST(Completions, LogprobsOfBothApis) {
           .post("/v1/completions",
                 completion({{"return_token_ids", true}, {"logprobs", 0}, {"return_tokens_as_token_ids", true}}))
           .json()["choices"][0];
-  EXPECT_EQ(ids["token_ids"], json({'a', 'b', 0xC3, 0xA9, kEos}));
-  EXPECT_EQ(ids["prompt_token_ids"], json({kBos, 'h', 'i'}));
+  EXPECT_EQ(ids["token_ids"], json({'a', 'b', 0xC3, 0xA9, eos_id}));
+  EXPECT_EQ(ids["prompt_token_ids"], json({bos, 'h', 'i'}));
   EXPECT_EQ(ids["logprobs"]["tokens"][0], "token_id:97");
 }
 
@@ -433,7 +433,7 @@ TEST(Completions, TimingsAndTokenIdsInChunks) {
     if (event == "[DONE]") continue;
     for (const json& id : json::parse(event)["choices"][0].value("token_ids", json::array())) ids.push_back(id);
   }
-  EXPECT_THAT(ids, ::testing::ElementsAre('a', 'b', 'c', kEos));
+  EXPECT_THAT(ids, ::testing::ElementsAre('a', 'b', 'c', eos_id));
 }
 
 TEST(Completions, ProgressOfALongPrompt) {

@@ -21,10 +21,10 @@ TEST(JsonFields, BoundsWhatHostileTextsCost) {
   const auto nested = [](int depth) {
     return std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
   };
-  EXPECT_EQ(problem(nested(kMaxJsonDepth)), "");
-  EXPECT_THAT(problem(nested(kMaxJsonDepth + 1)), ::testing::HasSubstr("100"));
+  EXPECT_EQ(problem(nested(max_json_depth)), "");
+  EXPECT_THAT(problem(nested(max_json_depth + 1)), ::testing::HasSubstr("100"));
   std::string wide = "{";
-  for (int64_t i = 0; i <= kMaxKeysPerObject; ++i) wide += (i ? ",\"k" : "\"k") + std::to_string(i) + "\":1";
+  for (int64_t i = 0; i <= max_keys_per_object; ++i) wide += (i ? ",\"k" : "\"k") + std::to_string(i) + "\":1";
   EXPECT_THAT(problem(wide + "}"), ::testing::HasSubstr("2048"));
   EXPECT_EQ(problem(R"({"a":"}}]]:{[\"","b":[1]})"), "");
   EXPECT_THAT(problem("{\"a\":\xFF}"), ::testing::HasSubstr("byte"));

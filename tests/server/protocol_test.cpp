@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kValid = R"({"model":"tiny","prompt":"hi","max_tokens":3})";
+const std::string valid = R"({"model":"tiny","prompt":"hi","max_tokens":3})";
 
 void expect_json_error(const Reply& reply, int status) {
   ASSERT_EQ(reply.status, status) << reply.body;
@@ -35,13 +35,13 @@ TEST(Protocol, BodiesThatAreNoJson) {
   using namespace std::string_literals;
   for (const std::string& body :
        {"{\"prompt\":\"a\xC3\"}"s, "{\"prompt\":\"\xC4\xE3\xBA\xC3\"}"s, "{\"prompt\":\"\xED\xA0\x80\"}"s,
-        "\xFF\xFE{\0\"\0"s, ""s, "{:"s, "{\"prompt\":\"a\""s, kValid + kValid, kValid + "\0"s, "{\"temperature\":NaN}"s,
+        "\xFF\xFE{\0\"\0"s, ""s, "{:"s, "{\"prompt\":\"a\""s, valid + valid, valid + "\0"s, "{\"temperature\":NaN}"s,
         "[1]"s, "null"s, "7"s, "{\"temperature\":1e999}"s, std::string(100000, '['), std::string(100000, '{')}) {
     expect_json_error(server.post("/v1/completions", body), 400);
     expect_json_error(server.post("/v1/chat/completions", body), 400);
     expect_json_error(server.post("/tokenize", body), 400);
   }
-  EXPECT_EQ(server.post("/v1/completions", "\xEF\xBB\xBF" + kValid).status, 200);
+  EXPECT_EQ(server.post("/v1/completions", "\xEF\xBB\xBF" + valid).status, 200);
   // Of two equal keys the last one counts.
   EXPECT_EQ(
       server.post("/v1/completions", std::string(R"({"prompt":"abcd","prompt":"a"})")).json()["usage"]["prompt_tokens"],
@@ -56,7 +56,7 @@ TEST(Protocol, ContentTypes) {
   const auto post = [&](const std::string& type) {
     Socket socket = server.connect();
     socket.send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", type,
-                            kValid.size(), kValid));
+                            valid.size(), valid));
     return socket.read_reply();
   };
   for (const char* type : {"", "Content-Type: text/plain\r\n", "Content-Type: application/json; charset=utf-8\r\n",
@@ -82,10 +82,10 @@ TEST(Protocol, RoutesAndMethods) {
 TEST(Protocol, TheRequestIdComesBack) {
   TestServer server;
   server.script.say("ok");
-  const Reply named = server.post("/v1/completions", kValid, "X-Request-Id: abc-1\r\n");
+  const Reply named = server.post("/v1/completions", valid, "X-Request-Id: abc-1\r\n");
   EXPECT_EQ(named.headers.at("x-request-id"), "abc-1");
   EXPECT_EQ(named.json()["id"], "cmpl-abc-1");
-  EXPECT_EQ(server.post("/v1/completions", kValid).headers.at("x-request-id").size(), 32u);
+  EXPECT_EQ(server.post("/v1/completions", valid).headers.at("x-request-id").size(), 32u);
   EXPECT_NE(server.get("/health", "X-Request-Id: " + std::string(200, 'x') + "\r\n").headers.at("x-request-id").size(),
             200u);
 }
@@ -169,7 +169,7 @@ TEST(Protocol, KeysAreNeededEverywhereButForHealth) {
           std::string("Authorization: first-key\r\n"), std::string("X-Key: first-key\r\n")}) {
       const std::string path = std::string(route.path).ends_with("/") ? std::string(route.path) + "tiny" : route.path;
       const Reply reply =
-          std::string(route.method) == "GET" ? server.get(path, header) : server.post(path, kValid, header);
+          std::string(route.method) == "GET" ? server.get(path, header) : server.post(path, valid, header);
       if (route.is_public) {
         EXPECT_EQ(reply.status, 200) << path;
       } else {
@@ -180,9 +180,9 @@ TEST(Protocol, KeysAreNeededEverywhereButForHealth) {
   }
   for (const char* header : {"Authorization: Bearer first-key\r\n", "Authorization: Bearer second-key\r\n",
                              "Authorization: bearer first-key\r\n", "x-api-key: second-key\r\n"})
-    EXPECT_EQ(server.post("/v1/completions", kValid, header).status, 200) << header;
+    EXPECT_EQ(server.post("/v1/completions", valid, header).status, 200) << header;
   expect_json_error(
-      server.post("/v1/completions", kValid, "Authorization: Bearer " + std::string(1 << 20, 'x') + "\r\n"), 431);
+      server.post("/v1/completions", valid, "Authorization: Bearer " + std::string(1 << 20, 'x') + "\r\n"), 431);
   const Reply metrics = server.get("/metrics", "Authorization: Bearer first-key\r\n");
   EXPECT_EQ(metrics.body.find("first-key"), std::string::npos);
   EXPECT_EQ(server.engine().stats().num_requests_waiting, 0);
@@ -241,14 +241,14 @@ TEST(Protocol, ChunkedBodiesPipelinesAndKeepAlive) {
   server.script.say("ok");
   Socket socket = server.connect();
   socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-  for (const char c : kValid) socket.send(fmt::format("1\r\n{}\r\n", c));
+  for (const char c : valid) socket.send(fmt::format("1\r\n{}\r\n", c));
   socket.send("0\r\n\r\n");
   EXPECT_EQ(socket.read_reply().status, 200);
-  const std::string two = post_text("/v1/completions", kValid) + post_text("/tokenize", R"({"content":"a"})");
+  const std::string two = post_text("/v1/completions", valid) + post_text("/tokenize", R"({"content":"a"})");
   socket.send(two);
   EXPECT_EQ(socket.read_reply().json()["choices"][0]["text"], "ok");
   EXPECT_EQ(socket.read_reply().json()["tokens"], json({'a'}));
-  socket.send(post_text("/v1/completions", kValid, "Expect: 100-continue\r\n"));
+  socket.send(post_text("/v1/completions", valid, "Expect: 100-continue\r\n"));
   EXPECT_EQ(socket.read_reply().status, 200);
   socket.send("GET /health HTTP/1.0\r\n\r\n");
   EXPECT_EQ(socket.read_reply().status, 200);
@@ -293,7 +293,7 @@ TEST(Protocol, OneLineForEachRequest) {
   };
   TestServer server(options);
   server.script.say("ok");
-  EXPECT_EQ(server.post("/v1/completions", kValid, "Authorization: Bearer very-secret\r\nX-Request-Id: r1\r\n").status,
+  EXPECT_EQ(server.post("/v1/completions", valid, "Authorization: Bearer very-secret\r\nX-Request-Id: r1\r\n").status,
             200);
   ASSERT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);

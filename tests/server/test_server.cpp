@@ -24,15 +24,15 @@ std::unique_ptr<Tokenizer> byte_tokenizer(bool with_bos) {
   for (int byte = 0; byte < 256; ++byte) texts.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));
   for (const char* text : {"AB", "CDE", "GH", "<s>", "</s>", "<|im_start|>", "<|im_end|>"}) texts.push_back(text);
   std::vector<int64_t> types(texts.size(), 1);
-  for (size_t i = kBos; i < types.size(); ++i) types[i] = 3;
+  for (size_t i = bos; i < types.size(); ++i) types[i] = 3;
   Metadata metadata;
   metadata.set("tokenizer.ggml.model", std::string("gpt2"));
   metadata.set("tokenizer.ggml.pre", std::string("gpt-2"));
   metadata.set("tokenizer.ggml.tokens", Metadata::Array{"str", texts});
   metadata.set("tokenizer.ggml.token_type", Metadata::Array{"i32", types});
   metadata.set("tokenizer.ggml.merges", Metadata::Array{"str", std::vector<std::string>{}});
-  if (with_bos) metadata.set("tokenizer.ggml.bos_token_id", int64_t{kBos});
-  metadata.set("tokenizer.ggml.eos_token_id", int64_t{kEos});
+  if (with_bos) metadata.set("tokenizer.ggml.bos_token_id", int64_t{bos});
+  metadata.set("tokenizer.ggml.eos_token_id", int64_t{eos_id});
   metadata.set("tokenizer.ggml.add_bos_token", with_bos);
   auto tokenizer = make_tokenizer(metadata);
   EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().message);
@@ -52,14 +52,14 @@ void Script::set(std::vector<std::vector<TokenId>> scripts) {
 
 void Script::say(std::string_view text) {
   std::vector<TokenId> tokens = bytes_of(text);
-  tokens.push_back(kEos);
+  tokens.push_back(eos_id);
   set({std::move(tokens)});
 }
 
 TokenId Script::token(uint64_t seed, int32_t output_position) const {
   const std::lock_guard lock(mutex_);
   const std::vector<TokenId>& script = scripts_[seed % scripts_.size()];
-  return static_cast<size_t>(output_position) < script.size() ? script[static_cast<size_t>(output_position)] : kEos;
+  return static_cast<size_t>(output_position) < script.size() ? script[static_cast<size_t>(output_position)] : eos_id;
 }
 
 namespace {
@@ -303,7 +303,7 @@ TestOptions::TestOptions() {
   engine.max_model_len_tokens = 1024;
   engine.max_num_seqs = 16;
   engine.max_num_batched_tokens = 128;
-  engine.vocabulary_end_ids = {kEos};
+  engine.vocabulary_end_ids = {eos_id};
   engine.seed = 1;
   server.listen.port = 0;
   server.version = "test";
@@ -334,7 +334,7 @@ void TestServer::make_ready() {
   model.chat_template = &*chat_template_;
   model.thinking = find_thinking_marks(options_.chat_template);
   model.max_model_len_tokens = options_.engine.max_model_len_tokens;
-  model.default_sampling.end_token_ids = {kEos};
+  model.default_sampling.end_token_ids = {eos_id};
   model.created_unix_s = 1700000000;
   server_->set_ready(*engine_, std::move(model));
 }

@@ -23,9 +23,9 @@
 namespace tidemill::testing {
 
 // 256 bytes (token = byte), then words, then control tokens.
-inline constexpr TokenId kAb = 256, kCde = 257, kGh = 258, kF = 'F';
-inline constexpr TokenId kBos = 259, kEos = 260, kImStart = 261, kImEnd = 262;
-inline constexpr size_t kVocabSize = 263;
+inline constexpr TokenId ab_token = 256, cde_token = 257, gh_token = 258, f_token = 'F';
+inline constexpr TokenId bos = 259, eos_id = 260, im_start_id = 261, im_end_id = 262;
+inline constexpr size_t vocab_size = 263;
 
 std::unique_ptr<Tokenizer> byte_tokenizer(bool with_bos = true);
 std::vector<TokenId> bytes_of(std::string_view text);
@@ -41,7 +41,7 @@ class Script {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::vector<TokenId>> scripts_{{kEos}};
+  std::vector<std::vector<TokenId>> scripts_{{eos_id}};
 };
 
 std::unique_ptr<Executor> script_executor(Script& script);

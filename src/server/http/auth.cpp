@@ -10,7 +10,7 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 4096;
+constexpr size_t max_key_bytes = 4096;
 
 bool visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
@@ -37,8 +37,8 @@ std::string_view presented_key(const HttpRequest& request) {
 Result<KeyRing> KeyRing::make(const std::vector<std::string>& keys) {
   KeyRing ring;
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].empty() || keys[i].size() > kMaxKeyBytes)
-      return error("API key {} has {} characters, 1 to {} are allowed", i + 1, keys[i].size(), kMaxKeyBytes);
+    if (keys[i].empty() || keys[i].size() > max_key_bytes)
+      return error("API key {} has {} characters, 1 to {} are allowed", i + 1, keys[i].size(), max_key_bytes);
     if (!visible(keys[i])) return error("API key {} has a blank or a character outside visible ASCII", i + 1);
     const Digest digest = sha256(keys[i]);
     ring.digests_.push_back(digest);

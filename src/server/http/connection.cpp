@@ -7,8 +7,8 @@ namespace tidemill {
 using boost::system::error_code;
 
 namespace {
-constexpr std::chrono::milliseconds kDrainTime{2000};
-constexpr int kClientGone = 499;
+constexpr std::chrono::milliseconds drain_time{2000};
+constexpr int client_gone = 499;
 }  // namespace
 
 void Exchange::reply(std::shared_ptr<Exchange> exchange, HttpReply reply) {
@@ -149,7 +149,7 @@ void Connection::apply(ReplyPiece& piece) {
   }
   if (piece.last && exchange_) {
     if (!head_sent_) send_head();
-    if (chunked_) send(kLastChunk);
+    if (chunked_) send(last_chunk);
     if (exchange_) finish_exchange(status_);
   }
 }
@@ -204,7 +204,7 @@ void Connection::end() {
   const auto gone = std::exchange(lost->gone_, nullptr);
   const auto ended = std::exchange(lost->end_, nullptr);
   if (gone) gone();
-  if (ended) ended(kClientGone, body_bytes_);
+  if (ended) ended(client_gone, body_bytes_);
 }
 
 void Connection::send(std::string_view bytes) {
@@ -247,7 +247,7 @@ void Connection::write() {
 void Connection::start_draining() {
   if (phase_ == Phase::closed || phase_ == Phase::draining) return;
   phase_ = Phase::draining;
-  read_deadline_ = Clock::now() + kDrainTime;
+  read_deadline_ = Clock::now() + drain_time;
   stream_->shutdown_send();
   read();
 }

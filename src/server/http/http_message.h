@@ -49,6 +49,6 @@ std::string reply_head(const HttpReply& reply, BodyFraming framing, bool keep_al
 
 // One piece of a chunked body; nothing for an empty piece, which would end the body.
 std::string chunk_of(std::string_view bytes);
-inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+inline constexpr std::string_view last_chunk = "0\r\n\r\n";
 
 }  // namespace tidemill

@@ -26,10 +26,10 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::chrono::milliseconds kTick{100};
-constexpr size_t kReservedDescriptors = 128;  // model files, logs, listeners, the standard streams
+constexpr std::chrono::milliseconds tick_time{100};
+constexpr size_t reserved_descriptors = 128;  // model files, logs, listeners, the standard streams
 // Many clients may connect in one moment; the kernel takes its own limit where that is lower.
-constexpr int kBacklog = 4096;
+constexpr int backlog = 4096;
 
 // An address of the peer for logs.
 std::string name_of(const asio::ip::tcp::endpoint& peer) {
@@ -94,7 +94,7 @@ void HttpServer::State::accept(Acceptor& acceptor) {
     if (!acceptor.is_open()) return;
     if (failed) {
       // Out of descriptors, most likely: look again when some may have been closed.
-      retry.expires_after(kTick);
+      retry.expires_after(tick_time);
       retry.async_wait([this, &acceptor](const error_code& cancelled) {
         if (!cancelled && acceptor.is_open()) accept(acceptor);
       });
@@ -135,7 +135,7 @@ Result<void> HttpServer::State::listen_tcp() {
   if (!failed && endpoint.address().is_v6() && endpoint.address().is_unspecified())
     tcp.set_option(asio::ip::v6_only(false), failed);
   if (!failed) tcp.bind(endpoint, failed);
-  if (!failed) tcp.listen(kBacklog, failed);
+  if (!failed) tcp.listen(backlog, failed);
   if (failed) return error("cannot listen on {}:{}: {}", listen.host, listen.port, failed.message());
   bound_port = tcp.local_endpoint().port();
   return {};
@@ -154,7 +154,7 @@ Result<void> HttpServer::State::listen_unix() {
   const asio::local::stream_protocol::endpoint endpoint(listen.unix_socket);
   local.open(endpoint.protocol(), failed);
   if (!failed) local.bind(endpoint, failed);
-  if (!failed) local.listen(kBacklog, failed);
+  if (!failed) local.listen(backlog, failed);
   if (failed) return error("cannot listen on the Unix socket {}: {}", listen.unix_socket, failed.message());
   return {};
 }
@@ -170,7 +170,7 @@ void HttpServer::State::tick() {
     ++it;
   }
   num_connections = connections.size();
-  timer.expires_after(kTick);
+  timer.expires_after(tick_time);
   timer.async_wait([this](const error_code& cancelled) {
     if (!cancelled) tick();
   });
@@ -195,7 +195,7 @@ HttpServer::~HttpServer() {
 Result<void> HttpServer::start() {
   State& state = *state_;
   const size_t descriptors = raise_descriptor_limit();
-  const size_t room = descriptors > 2 * kReservedDescriptors ? descriptors - kReservedDescriptors : descriptors / 2;
+  const size_t room = descriptors > 2 * reserved_descriptors ? descriptors - reserved_descriptors : descriptors / 2;
   if (state.limits.max_connections == 0 || state.limits.max_connections > room) state.limits.max_connections = room;
   const bool wants_tls = !state.listen.tls_certificate_file.empty() || !state.listen.tls_key_file.empty();
   if (wants_tls) {

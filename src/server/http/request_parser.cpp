@@ -10,7 +10,7 @@ namespace tidemill {
 namespace http = boost::beast::http;
 
 namespace {
-constexpr size_t kMaxChunkHeaderBytes = 16384;
+constexpr size_t max_chunk_header_bytes = 16384;
 }
 
 struct RequestParser::Beast {
@@ -39,7 +39,11 @@ void RequestParser::reset() {
 void RequestParser::read_header() {
   const auto& message = beast_->parser->get();
   request_.method.assign(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
+  std::string_view target(message.target().data(), message.target().size());
+  // A client that takes us for a proxy names the host too (RFC 9112, 3.2.2).
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (equal_without_case(target.substr(0, scheme.size()), scheme))
+      target.remove_prefix(std::min(target.size(), target.find('/', scheme.size())));
   const size_t mark = target.find('?');
   request_.path.assign(target.substr(0, mark));
   if (mark != std::string_view::npos) request_.query.assign(target.substr(mark + 1));
@@ -84,7 +88,7 @@ RequestParser::State RequestParser::feed(std::string_view& input) {
     }
     if (error == http::error::need_more && !parser.is_done()) {
       // A chunk header that is not whole yet stays in the caller's input. One that never ends is not waited for.
-      return input.size() > kMaxChunkHeaderBytes ? State::malformed : State::incomplete;
+      return input.size() > max_chunk_header_bytes ? State::malformed : State::incomplete;
     }
   }
   return State::incomplete;

@@ -9,7 +9,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+constexpr std::array roles = {"system", "developer", "user", "assistant", "tool", "function"};
 
 std::variant<std::string, ApiError> join_parts(const Json& parts, const std::string& place) {
   if (parts.empty()) return bad_request(place + " must not be an empty list", place);
@@ -71,7 +71,7 @@ std::variant<Json, ApiError> normalize_message(const Json& message, const std::s
   if (role == message.end() || !role->is_string())
     return bad_request(place + ".role must be a string", place + ".role");
   const std::string& name = role->get_ref<const std::string&>();
-  if (std::ranges::find(kRoles, name) == kRoles.end())
+  if (std::ranges::find(roles, name) == roles.end())
     return bad_request(
         fmt::format("{}.role is \"{}\", known roles are system, developer, user, assistant, tool and function", place,
                     printable(name, 40)),

@@ -11,8 +11,8 @@
 namespace tidemill {
 namespace {
 
-constexpr double kLargeNumber = 1e6;
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr double large_number = 1e6;
+constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 // Whether an element of a list is an id of the vocabulary; otherwise the error names its place.
 bool read_token_id(const Json& value, const Tokenizer& tokenizer, const std::string& name, Fields& fields,
@@ -134,7 +134,7 @@ void read_numbers(Fields& fields, SamplingParams& sampling) {
   set(sampling.frequency_penalty, "frequency_penalty", -2, 2);
   if (!(sampling.top_p > 0)) fields.fail("top_p", "must be above 0 and at most 1");
   if (!(sampling.repetition_penalty > 0)) fields.fail("repetition_penalty", "must be above 0");
-  if (const auto k = fields.integer("top_k", -1, kMaxInt32))
+  if (const auto k = fields.integer("top_k", -1, max_int32))
     sampling.top_k = static_cast<int32_t>(std::max<int64_t>(*k, 0));
 }
 
@@ -171,7 +171,7 @@ void read_reply_options(Fields& fields, ReplyOptions& reply) {
 void read_engine_fields(Fields& fields, const ApiLimits& limits, GenerationRequest& request) {
   Request& engine = request.engine;
   if (const auto n = fields.integer("n", 1, limits.max_choices)) engine.num_choices = static_cast<int32_t>(*n);
-  if (const auto priority = fields.integer("priority", -kMaxInt32, kMaxInt32))
+  if (const auto priority = fields.integer("priority", -max_int32, max_int32))
     engine.priority = static_cast<int32_t>(*priority);
   if (const auto salt = fields.string("cache_salt", limits.max_salt_bytes)) {
     if (salt->empty()) fields.fail("cache_salt", "must not be empty");

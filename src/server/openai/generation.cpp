@@ -16,17 +16,6 @@ HttpReply stream_reply() {
   return reply;
 }
 
-const char* reason_text(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    default:
-      return "abort";
-  }
-}
-
 bool is_failure(FinishReason reason) {
   return reason == FinishReason::timeout || reason == FinishReason::error || reason == FinishReason::shutdown;
 }
@@ -67,7 +56,7 @@ std::vector<ReplyPiece> Generation::first_pieces() {
   if (!request_.reply.stream) return pieces;
   ReplyPiece& piece = pieces.emplace_back();
   piece.exchange = exchange_;
-  piece.head = StreamHead{stream_reply(), std::string(kSsePing)};
+  piece.head = StreamHead{stream_reply(), std::string(sse_ping)};
   return pieces;
 }
 
@@ -136,7 +125,7 @@ void Generation::on_finished(size_t index, RequestEvent& event) {
     return fail(error);
   }
   choice.finished = true;
-  choice.finish_reason = stopped ? "stop" : reason_text(event.reason);
+  choice.finish_reason = stopped ? "stop" : finish_reason_name(event.reason);
   if (stopped) choice.stop_reason = choice.text.stop_string();
   const std::vector<TokenId>& stop_ids = request_.engine.sampling.stop_token_ids;
   if (!stopped && event.stop_token && std::ranges::find(stop_ids, *event.stop_token) != stop_ids.end())
@@ -165,7 +154,7 @@ void Generation::on_finished(size_t index, RequestEvent& event) {
 void Generation::fail(const ApiError& error) {
   ended_ = true;
   whole_ = error_reply(error);
-  if (request_.reply.stream) out_ += "data: " + error_body(error) + "\n\n" + std::string(kSseDone);
+  if (request_.reply.stream) out_ += "data: " + error_body(error) + "\n\n" + std::string(sse_done);
   last_ = true;
   sum_up();
   hub_.cancel_all(*this);
@@ -186,7 +175,7 @@ void Generation::finish() {
     chunk["usage"] = usage_json(total_usage());
     send(chunk);
   }
-  out_ += kSseDone;
+  out_ += sse_done;
 }
 
 int32_t Generation::choice_index(size_t index, int32_t number) const {

@@ -58,7 +58,6 @@ class Generation final : public EventConsumer {
   struct PromptState {
     std::vector<Choice> choices;
     std::vector<Draw> prompt_draws;
-    int32_t num_finished = 0;
   };
 
   void on_token(size_t index, RequestEvent& event);

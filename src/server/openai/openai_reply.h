@@ -61,7 +61,7 @@ Json prompt_logprobs_json(std::span<const Draw> draws, const TokenStyle& style);
 
 // A line of a stream of server-sent events. JSON has no line breaks of its own.
 std::string sse_event(const Json& value);
-inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
-inline constexpr std::string_view kSsePing = ": ping\n\n";
+inline constexpr std::string_view sse_done = "data: [DONE]\n\n";
+inline constexpr std::string_view sse_ping = ": ping\n\n";
 
 }  // namespace tidemill

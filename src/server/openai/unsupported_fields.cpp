@@ -16,7 +16,7 @@ struct Unsupported {
   Neutral neutral;
 };
 
-constexpr std::initializer_list<Unsupported> kUnsupported = {
+constexpr std::initializer_list<Unsupported> unsupported = {
     // OpenAI
     {"best_of", Neutral::one},
     {"suffix", Neutral::empty},
@@ -113,7 +113,7 @@ std::optional<ApiError> check_tool_choice(const Json& choice) {
 }  // namespace
 
 std::optional<ApiError> find_unsupported_field(const Json& body) {
-  for (const Unsupported& field : kUnsupported) {
+  for (const Unsupported& field : unsupported) {
     const auto value = body.find(field.name);
     if (value == body.end() || value->is_null() || asks_for_nothing(*value, field.neutral)) continue;
     return not_supported(field.name, {});

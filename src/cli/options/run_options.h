@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/option_list.h"
+#include "cli/options/option_list.h"
 #include "compute/dtype.h"
 #include "engine/engine_config.h"
 #include "runtime/memory_plan.h"

@@ -1,4 +1,4 @@
-#include "cli/serve_options.h"
+#include "cli/options/serve_options.h"
 
 #include <nlohmann/json.hpp>
 

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "cli/option_list.h"
-#include "cli/run_options.h"
+#include "cli/options/option_list.h"
+#include "cli/options/run_options.h"
 #include "server/api_server.h"
 
 namespace tidemill {

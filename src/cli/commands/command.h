@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/option_list.h"
-#include "cli/option_parser.h"
+#include "cli/options/option_list.h"
+#include "cli/options/option_parser.h"
 
 namespace tidemill {
 

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/terminal.h"
 #include "cli/text_source.h"
 

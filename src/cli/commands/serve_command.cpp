@@ -12,13 +12,13 @@
 #include <thread>
 
 #include "base/utf8.h"
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/engine_stack.h"
 #include "cli/local_engine.h"
-#include "cli/serve_options.h"
+#include "cli/options/serve_options.h"
+#include "cli/options/values.h"
 #include "cli/stop_signals.h"
 #include "cli/terminal.h"
-#include "cli/values.h"
 #include "cli/version.h"
 #include "server/served_model.h"
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/model_text.h"
 #include "cli/terminal.h"
 #include "model/model_files.h"

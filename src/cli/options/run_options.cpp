@@ -1,7 +1,7 @@
-#include "cli/run_options.h"
+#include "cli/options/run_options.h"
 
 #include "base/printable.h"
-#include "cli/values.h"
+#include "cli/options/values.h"
 
 namespace tidemill {
 namespace {

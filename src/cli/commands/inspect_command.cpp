@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "base/printable.h"
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/model_text.h"
-#include "cli/values.h"
+#include "cli/options/values.h"
 #include "compute/dtype.h"
 #include "model/model_files.h"
 #include "text/chat_template.h"

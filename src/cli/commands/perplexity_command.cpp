@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <map>
 
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/local_engine.h"
 
 namespace tidemill {

@@ -2,8 +2,8 @@
 //
 // The variables belong to the caller and must outlive the list. Their values at the time of adding are the defaults
 // that the help shows. An option is set from a text, whether that comes from the command line, the environment or a
-// configuration file (cli/option_parser.h); a text that does not fit gives an Error that names neither source nor
-// option.
+// configuration file (cli/options/option_parser.h); a text that does not fit gives an Error that names neither source
+// nor option.
 #pragma once
 
 #include <chrono>

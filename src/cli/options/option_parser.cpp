@@ -1,4 +1,4 @@
-#include "cli/option_parser.h"
+#include "cli/options/option_parser.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/printable.h"
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 namespace tidemill {
 namespace {

@@ -1,11 +1,11 @@
-#include "cli/option_list.h"
+#include "cli/options/option_list.h"
 
 #include <algorithm>
 #include <cctype>
 #include <numeric>
 
 #include "base/printable.h"
-#include "cli/values.h"
+#include "cli/options/values.h"
 
 namespace tidemill {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/terminal.h"
 #include "cli/text_source.h"
 

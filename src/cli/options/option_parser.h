@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/option_list.h"
+#include "cli/options/option_list.h"
 
 namespace tidemill {
 

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <cstdio>
 
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/engine_stack.h"
 #include "cli/local_engine.h"
-#include "cli/values.h"
+#include "cli/options/values.h"
 #include "engine/step_plan.h"
 
 namespace tidemill {

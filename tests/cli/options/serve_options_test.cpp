@@ -1,4 +1,4 @@
-#include "cli/serve_options.h"
+#include "cli/options/serve_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "cli/option_parser.h"
+#include "cli/options/option_parser.h"
 
 namespace tidemill {
 namespace {

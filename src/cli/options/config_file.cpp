@@ -1,4 +1,4 @@
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 #include <yaml-cpp/yaml.h>
 

@@ -1,4 +1,4 @@
-#include "cli/option_parser.h"
+#include "cli/options/option_parser.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
