@@ -27,7 +27,7 @@ std::string_view trimmed(std::string_view text) {
 // Names that the template trusts or that have a field of their own.
 bool is_reserved(const std::string& name) {
   static constexpr std::array reserved = {"messages",        "tools",       "documents", "add_generation_prompt",
-                                           "raise_exception", "strftime_now"};
+                                          "raise_exception", "strftime_now"};
   return std::ranges::find(reserved, name) != reserved.end() || name.ends_with("_token");
 }
 
