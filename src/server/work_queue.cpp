@@ -1,8 +1,17 @@
 #include "server/work_queue.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 namespace tidemill {
+
+namespace {
+// A third of the share of a compute thread: on a machine whose cores all compute, a long text that is read must not
+// hold up the steps of the running streams.
+constexpr int text_niceness = 5;
+}  // namespace
 
 WorkQueue::WorkQueue(size_t num_threads, size_t max_waiting_jobs) : max_waiting_jobs_(max_waiting_jobs) {
   for (size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
@@ -39,6 +48,9 @@ bool WorkQueue::idle() const {
 }
 
 void WorkQueue::run() {
+  // Of this thread alone on Linux. Where it is not allowed, texts are read at the common priority.
+  const int niceness = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), niceness + text_niceness);
   std::unique_lock lock(mutex_);
   while (true) {
     filled_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
