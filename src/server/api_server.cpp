@@ -101,6 +101,9 @@ std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& h
       return refusal(unavailable("the server is shutting down", "shutting_down", 1), head, id);
     if (posts && !is_json_or_unsaid(head.header("Content-Type")))
       return refusal(from_status(415, "the body must be JSON, as application/json"), head, id);
+    const std::string_view coding = head.header("Content-Encoding");
+    if (posts && !coding.empty() && !equal_without_case(coding, "identity"))
+      return refusal(from_status(415, "the body must not be compressed"), head, id);
   }
   return std::nullopt;
 }

@@ -64,6 +64,21 @@ TEST(Protocol, ContentTypes) {
     EXPECT_EQ(post(type).status, 200) << type;
   for (const char* type : {"Content-Type: multipart/form-data; boundary=x\r\n", "Content-Type: image/png\r\n"})
     expect_json_error(post(type), 415);
+  expect_json_error(post("Content-Encoding: gzip\r\n"), 415);
+  EXPECT_EQ(post("Content-Encoding: identity\r\n").status, 200);
+}
+
+TEST(Protocol, TargetThatNamesTheHost) {
+  TestServer server;
+  const auto get = [&](const std::string& target) {
+    Socket socket = server.connect();
+    socket.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return socket.read_reply();
+  };
+  EXPECT_EQ(get("http://x:8000/health?deep=1").status, 200);
+  EXPECT_EQ(get("HTTPS://x/v1/models").status, 200);
+  for (const char* target : {"http://x", "http://", "http:///", "ftp://x/health", "http://x/nope"})
+    expect_json_error(get(target), 404);
 }
 
 TEST(Protocol, RoutesAndMethods) {
