@@ -78,23 +78,6 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
 }
 
 // The longest sequence, at most `wanted` tokens, whose blocks fit into the budget.
-int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
-  const auto fits = [&stack](int32_t tokens) {
-    return sequence_kv_bytes(stack.model->kv_layout(), stack.engine_config.block_size_tokens, stack.kv_formats,
-                             tokens) <= stack.memory.kv_budget_bytes;
-  };
-  int32_t low = 1, high = wanted;
-  while (low < high) {
-    const int32_t middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
 // Whatever any of the model's files names as the end of a text.
 void add_end_tokens(EngineStack& stack, const ModelConfig& config) {
   std::vector<TokenId> ids = stack.tokenizer->end_of_generation_ids();
@@ -121,6 +104,23 @@ const char* format_name(KvFormat format) {
 }
 
 }  // namespace
+
+int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
+  const auto fits = [&stack](int32_t tokens) {
+    return sequence_kv_bytes(stack.model->kv_layout(), stack.engine_config.block_size_tokens, stack.kv_formats,
+                             tokens) <= stack.memory.kv_budget_bytes;
+  };
+  int32_t low = 1, high = wanted;
+  while (low < high) {
+    const int32_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
 
 Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options,
                                                        const std::function<void(LoadProgress)>& progress) {

@@ -49,6 +49,9 @@ struct LoadProgress {
 Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options,
                                                        const std::function<void(LoadProgress)>& progress);
 
+// The longest sequence, of at most `wanted` tokens, that fits into the stack's KV cache alone.
+int32_t longest_that_fits(const EngineStack& stack, int32_t wanted);
+
 // How the model's makers want it sampled, where a request says nothing.
 SamplingParams default_sampling(const EngineStack& stack);
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/http/connection.h"
 #include "server/http/cors.h"
+#include "server/http/http_limits.h"
 #include "server/http/http_server.h"
 #include "server/openai/generation_request.h"
 

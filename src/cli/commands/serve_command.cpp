@@ -109,6 +109,10 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
   if (engine.max_model_len_tokens > tokens) {
     std::printf(", %lld with the longest, %d", fit(engine.max_model_len_tokens), engine.max_model_len_tokens);
   }
+  if (fit(engine.max_model_len_tokens) == 0) {
+    std::printf("\nLimit:   the KV cache is smaller than the longest request; %d tokens of one request fit into it",
+                longest_that_fits(stack, engine.max_model_len_tokens));
+  }
   std::printf("\nTry:     %s\n", curl_line(options, model, port).c_str());
   std::fflush(stdout);
 }

@@ -52,7 +52,7 @@ void add_limit_options(OptionList& list, ServeOptions& target) {
   HttpLimits& http = target.server.http;
   list.group("Limits (0 = none)");
   list.integer("--max-num-queued-reqs", &engine.max_num_queued_requests, "N", 0, max_count,
-               "Requests that may wait; beyond them 503 with Retry-After.");
+               "Requests that may wait; beyond them 429 with Retry-After.");
   list.integer("--max-num-queued-tokens", &engine.max_num_queued_tokens, "TOKENS", 0, max_bytes,
                "Prompt tokens that may wait.");
   list.integer("--max-running-per-key", &engine.max_running_per_tenant, "N", 0, max_count,
