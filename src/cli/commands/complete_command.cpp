@@ -55,15 +55,17 @@ class CompleteCommand final : public Command {
     if (!source) return source.error();
     const InterruptCounter interrupts;
     if (echo_) std::fputs(prompt_.c_str(), stdout);
+    bool line_is_open = echo_;
     const Result<Answer> answer =
         (*source)->complete(prompt_, sampling_,
                             {.on_text =
-                                 [](const std::string& piece) {
+                                 [&line_is_open](const std::string& piece) {
+                                   line_is_open = true;
                                    std::fputs(piece.c_str(), stdout);
                                    std::fflush(stdout);
                                  },
                              .should_stop = [&interrupts] { return interrupts.count() > 0; }});
-    std::fputc('\n', stdout);
+    if (answer || line_is_open) std::fputc('\n', stdout);
     if (!answer) return answer.error();
     return interrupts.count() > 0 ? exit_interrupted : 0;
   }

@@ -32,7 +32,8 @@ constexpr int32_t example_tokens = 2048;
 
 std::vector<std::string> names_of(const ServeOptions& options, const EngineStack& stack) {
   if (!options.served_names.empty()) return options.served_names;
-  std::filesystem::path path = std::filesystem::path(options.run.model_path).lexically_normal();
+  std::error_code ignored;  // of the current folder, which has the name where the path is "."
+  std::filesystem::path path = std::filesystem::absolute(options.run.model_path, ignored).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   std::vector<std::string> names;
   const std::string stem = path.extension() == ".gguf" || path.extension() == ".safetensors" ? path.stem().string()
