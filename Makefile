@@ -7,9 +7,13 @@ MODEL ?= smollm2
 PORT ?= 8000
 ARGS ?=
 
+# Objects are found again in a clone at another path, and by `make test` after `make build`.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 .PHONY: help serve test build deps format clean
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^#/!q; s/^# //p' Makefile
 
 deps:
 	@tools/install_packages build
