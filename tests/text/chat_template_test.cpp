@@ -259,6 +259,16 @@ TEST(ChatTemplateLimits, BytesAreBounded) {
               HasSubstr("1048576 bytes"));
 }
 
+TEST(ChatTemplateLimits, IntegersThatCannotBeLengthsAreRefused) {
+  const std::string huge = "1" + std::string(38, '0');
+  for (const std::string source : {"{{ range(-H, H) | list }}", "{{ range(0, 1, -H - H // 2) | list }}",
+                                   "{{ 'x'.ljust(-H) }}", "{{ 'x' | truncate(H, true, '', H) }}"}) {
+    std::string with_numbers = source;
+    for (size_t at; (at = with_numbers.find('H')) != std::string::npos;) with_numbers.replace(at, 1, huge);
+    EXPECT_THAT(error_of(with_numbers), HasSubstr("an integer above 2^100")) << source;
+  }
+}
+
 TEST(ChatTemplateLimits, NestingIsBounded) {
   EXPECT_THAT(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 800 levels"));
   EXPECT_THAT(error_of("{% set ns = namespace(x=1) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"),

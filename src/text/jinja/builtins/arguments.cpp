@@ -35,6 +35,11 @@ Integer Parameters::integer(size_t index) const {
   if (!value.is_integral()) {
     fail("{}() needs an integer as its argument '{}', not '{}'", callee_, names_.begin()[index], value.type_name());
   }
+  // So far beyond any length, width or step that sums of a few of them fit into 128 bits.
+  constexpr Integer far = Integer{1} << 100;
+  if (value.as_integral() > far || value.as_integral() < -far) {
+    fail("{}() got an integer above 2^100 as its argument '{}'", callee_, names_.begin()[index]);
+  }
   return value.as_integral();
 }
 

@@ -28,7 +28,7 @@ class Parameters {
   bool given_some(size_t index) const { return given(index) && !optional(index)->is_none(); }
   const Value& required(size_t index) const;
 
-  // These fail if the argument has another type.
+  // These fail if the argument has another type, and on integers beyond +-2^100.
   const Text& text(size_t index) const;
   Integer integer(size_t index) const;
   Integer integer_or(size_t index, Integer fallback) const { return given(index) ? integer(index) : fallback; }
