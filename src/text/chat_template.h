@@ -13,8 +13,7 @@
 //     if it is system, user, assistant, tool, developer, function, ipython or model, because templates build control
 //     tokens from it.
 //   - untrusted: every other string of the variables (contents, names, arguments, tools, documents, extra arguments,
-//   the
-//     keys of objects), and whatever is cut, joined, replaced, formatted or converted out of one, character for
+//     the keys of objects), and whatever is cut, joined, replaced, formatted or converted out of one, character for
 //     character.
 // Two neighbouring pieces never have the same mark. A control token that a template assembles from trusted and
 // untrusted characters is not one.
