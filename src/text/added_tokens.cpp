@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "text/preparation/blanks.h"
 
 namespace tidemill {
 namespace {
@@ -26,8 +27,9 @@ bool is_whole_word(std::string_view text, size_t begin, size_t end) {
   return end == text.size() || !is_word_character(decode_utf8(text, end).code_point);
 }
 
-bool is_blank(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
+// The ASCII ones: what a token takes along is looked at byte by byte.
+bool is_ascii_blank(char c) {
+  return static_cast<unsigned char>(c) < 0x80 && is_blank(static_cast<unsigned char>(c));
 }
 
 }  // namespace
@@ -65,10 +67,10 @@ std::optional<AddedTokens::Match> AddedTokens::match_at(std::string_view text, s
     best_token = &token;
   });
   if (best && best_token->strip_right) {
-    while (best->end < text.size() && is_blank(text[best->end])) ++best->end;
+    while (best->end < text.size() && is_ascii_blank(text[best->end])) ++best->end;
   }
   if (best && best_token->strip_left) {
-    while (best->begin > 0 && is_blank(text[best->begin - 1])) --best->begin;
+    while (best->begin > 0 && is_ascii_blank(text[best->begin - 1])) --best->begin;
   }
   return best;
 }

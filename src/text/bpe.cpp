@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/printable.h"
 #include "base/utf8.h"
 
 namespace tidemill {
@@ -48,8 +49,7 @@ Result<MergeRule> parse_merge_rule(std::string_view rule, size_t index, std::str
   const size_t blank = rule.find(' ');
   if (blank == std::string_view::npos || blank == 0 || blank + 1 == rule.size() ||
       rule.find(' ', blank + 1) != std::string_view::npos) {
-    return error("{}[{}] is '{}', not two parts with one blank between them", key, index,
-                 sanitize_utf8(rule.substr(0, 200)));
+    return error("{}[{}] is '{}', not two parts with one blank between them", key, index, printable(rule, 200));
   }
   return MergeRule{rule.substr(0, blank), rule.substr(blank + 1)};
 }
@@ -65,8 +65,7 @@ Result<MergeTable> merges_from_rules(const Vocabulary& vocabulary, std::span<con
     const auto merged = vocabulary.find(joined);
     if (!left || !right || !merged) {
       const std::string_view absent = !left ? rules[i].left : !right ? rules[i].right : std::string_view(joined);
-      return error("{}[{}] names '{}', which is no token of the vocabulary", key, i,
-                   sanitize_utf8(absent.substr(0, 200)));
+      return error("{}[{}] names '{}', which is no token of the vocabulary", key, i, printable(absent, 200));
     }
     // Ordinary text must never become a control token, whatever the merges say.
     if (!may_result(vocabulary.kind(*merged))) continue;

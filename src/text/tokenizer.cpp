@@ -8,12 +8,11 @@
 
 #include "base/utf8.h"
 #include "text/detokenizer.h"
+#include "text/preparation/blanks.h"
 #include "text/tokenizer_parts.h"
 
 namespace tidemill {
 namespace {
-
-constexpr std::string_view blank_mark = "\xE2\x96\x81";
 
 // Remembers where the tokens of a word lie in the output of this very call: most words of a text have been seen before.
 // Direct-mapped; a new word takes the place of an old one. Words that do not fit into an entry are not remembered.

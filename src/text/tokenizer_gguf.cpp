@@ -1,8 +1,9 @@
 // Tokenizers from the metadata of GGUF files (keys tokenizer.ggml.*).
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/printable.h"
 #include "text/bpe.h"
+#include "text/preparation/blanks.h"
 #include "text/preparation/character_map.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
@@ -16,7 +17,6 @@ constexpr std::string_view types_key = "tokenizer.ggml.token_type";
 constexpr std::string_view scores_key = "tokenizer.ggml.scores";
 constexpr std::string_view merges_key = "tokenizer.ggml.merges";
 constexpr std::string_view charsmap = "tokenizer.ggml.precompiled_charsmap";
-constexpr std::string_view blank_mark = "\xE2\x96\x81";
 constexpr size_t max_entries = 1 << 26;
 
 std::string key(std::string_view name) {
@@ -48,8 +48,7 @@ class GgufReader {
     auto model = metadata_.string(key("model"));
     if (!model.ok()) return model.error();
     if (*model != "gpt2" && *model != "llama" && *model != "t5") {
-      return error("tokenizer.ggml.model '{}' is not supported (known: gpt2, llama, t5)",
-                   sanitize_utf8(model->substr(0, 100)));
+      return error("tokenizer.ggml.model '{}' is not supported (known: gpt2, llama, t5)", printable(*model, 100));
     }
     const auto spelling = *model == "gpt2" ? TokenSpelling::byte_level : TokenSpelling::sentence_piece;
     if (auto done = read_vocabulary(spelling); !done.ok()) return done.error();
@@ -106,7 +105,7 @@ class GgufReader {
       warn("metadata key 'tokenizer.ggml.pre' is missing: words are cut as 'default' says, perhaps not as in training");
       *pre = "default";
     }
-    auto named = named_pre_tokenizer(sanitize_utf8(pre->substr(0, 100)));
+    auto named = named_pre_tokenizer(printable(*pre, 100));
     if (!named.ok()) return named.error();
     parts_->pre_tokenizer = std::move(named->pre_tokenizer);
     default_adds_bos_ = named->adds_bos;
@@ -209,7 +208,7 @@ class GgufReader {
   }
 
   Result<void> read_special_ids() {
-    for (const char* name : {"bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "padding_token_id"}) {
+    for (const char* name : {"bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"}) {
       auto id = special_id(name);
       if (!id.ok()) return id.error();
       if (!*id) continue;

@@ -1,8 +1,9 @@
 // Tokenizers from the files of Hugging Face model folders: tokenizer.json and tokenizer_config.json.
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/printable.h"
 #include "text/bpe.h"
+#include "text/preparation/blanks.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json_pipeline.h"
 #include "text/tokenizer_parts.h"
@@ -43,8 +44,7 @@ class JsonReader {
     if (!type.ok()) return type.error();
     type_ = *type;
     if (type_ != "BPE" && type_ != "Unigram") {
-      return error("tokenizer.json: model of type '{}' is not supported (known: BPE, Unigram)",
-                   sanitize_utf8(type_.substr(0, 100)));
+      return error("tokenizer.json: model of type '{}' is not supported (known: BPE, Unigram)", printable(type_, 100));
     }
     const json* vocabulary = place.find("vocab");
     if (!vocabulary || vocabulary->empty() || vocabulary->size() > max_entries) {
@@ -80,7 +80,7 @@ class JsonReader {
     const bool integer = id.is_number_integer();
     const int64_t number = integer ? id.get<int64_t>() : -1;
     if (number < 0 || static_cast<size_t>(number) >= num_entries_ + max_holes) {
-      return error("tokenizer.json: the id of '{}' is {}, but there are {} entries", sanitize_utf8(text.substr(0, 100)),
+      return error("tokenizer.json: the id of '{}' is {}, but there are {} entries", printable(text, 100),
                    integer ? id.dump() : "no integer", num_entries_);
     }
     const auto index = static_cast<size_t>(number);
@@ -170,7 +170,7 @@ class JsonReader {
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       auto affix = place.string(name, "");
       if (!affix.ok()) return affix.error();
-      if (!affix->empty()) return error("{}.{} '{}' is not supported", place.path, name, sanitize_utf8(*affix));
+      if (!affix->empty()) return error("{}.{} '{}' is not supported", place.path, name, printable(*affix));
     }
     if (const json* dropout = place.find("dropout"); dropout && *dropout != 0.0) {
       return error("{}.dropout is not supported", place.path);
@@ -187,7 +187,7 @@ class JsonReader {
     if (!merges.ok()) return merges.error();
     // Only without other borders is it worth cutting, and only where the mark itself is a token is it exact.
     const bool marked = parts_->vocabulary->spelling() == TokenSpelling::sentence_piece &&
-                        parts_->vocabulary->find("\xE2\x96\x81") && !*ignore_merges;
+                        parts_->vocabulary->find(blank_mark) && !*ignore_merges;
     if (marked) parts_->pre_tokenizer.add(blank_mark_split(*parts_->vocabulary));
     parts_->model = std::make_unique<BpeModel>(*parts_->vocabulary, std::move(*merges), options);
     return {};
@@ -252,7 +252,7 @@ class JsonReader {
     if (type == "ByteLevel") return {};
     if (type == "TemplateProcessing") return add_template(place);
     if (type != "BertProcessing" && type != "RobertaProcessing") {
-      return error("{} of type '{}' is not supported", place.path, sanitize_utf8(type.substr(0, 100)));
+      return error("{} of type '{}' is not supported", place.path, printable(type, 100));
     }
     for (const char* name : {"cls", "sep"}) {
       auto pair = place.array(name);
@@ -281,8 +281,7 @@ class JsonReader {
       if (!name.ok()) return name.error();
       const auto id = parts_->vocabulary->find(*name);
       if (!id) {
-        return error("{} names '{}', which is no token of the vocabulary", item.path,
-                     sanitize_utf8(name->substr(0, 100)));
+        return error("{} names '{}', which is no token of the vocabulary", item.path, printable(*name, 100));
       }
       (behind_text ? parts_->suffix : parts_->prefix).push_back(*id);
     }

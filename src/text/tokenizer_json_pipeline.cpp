@@ -2,7 +2,8 @@
 
 #include <openssl/evp.h>
 
-#include "base/utf8.h"
+#include "base/printable.h"
+#include "text/preparation/blanks.h"
 #include "text/preparation/character_map.h"
 
 namespace tidemill {
@@ -10,11 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view blank_mark = "\xE2\x96\x81";
 constexpr size_t deepest_nesting = 8;
 
 Error unsupported(const JsonPlace& place, const std::string& type) {
-  return error("{} of type '{}' is not supported", place.path, sanitize_utf8(type.substr(0, 100)));
+  return error("{} of type '{}' is not supported", place.path, printable(type, 100));
 }
 
 // Calls read(member) for each member of a "Sequence", or for the object itself; `members` is the sequence's field.
@@ -66,7 +66,7 @@ Result<SplitBehavior> read_behavior(const JsonPlace& place, const char* fallback
   if (*name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (*name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (*name == "Contiguous") return SplitBehavior::contiguous;
-  return error("{}.behavior '{}' is not supported", place.path, sanitize_utf8(name->substr(0, 100)));
+  return error("{}.behavior '{}' is not supported", place.path, printable(*name, 100));
 }
 
 Result<std::string> base64(std::string_view text) {
@@ -172,7 +172,7 @@ Result<void> add_metaspace(const JsonPlace& place, TokenizerParts& parts) {
   } else if (*scheme == "first") {
     stage.prepend = MetaspacePieces::Prepend::first;
   } else if (*scheme != "never") {
-    return error("{}.prepend_scheme '{}' is not supported", place.path, sanitize_utf8(scheme->substr(0, 100)));
+    return error("{}.prepend_scheme '{}' is not supported", place.path, printable(*scheme, 100));
   }
   parts.pre_tokenizer.add(stage);
   return {};

@@ -7,11 +7,10 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "text/preparation/blanks.h"
 
 namespace tidemill {
 namespace {
-
-constexpr std::string_view blank_mark = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
 
 // The alphabet keeps the printable Latin-1 characters and gives the other 68 bytes, in order, U+0100 and up.
 struct ByteAlphabet {

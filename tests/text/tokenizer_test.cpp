@@ -318,6 +318,18 @@ TEST(TokenizerGguf, UnusedArraysGiveAWarningWhateverTheirType) {
   EXPECT_NE(warnings[0].find("tokenizer.ggml.scores"), std::string::npos);
 }
 
+TEST(TokenizerGguf, APaddingTokenIsNobodysBusiness) {
+  Metadata metadata = ByteLevelFile().metadata();
+  metadata.set("tokenizer.ggml.padding_token_id", int64_t{0xFFFFFFFF});
+  EXPECT_TRUE(make_tokenizer(metadata).ok());
+}
+
+TEST(TokenizerGguf, MessagesHoldNoControlCharacters) {
+  Metadata metadata = ByteLevelFile().metadata();
+  metadata.set("tokenizer.ggml.pre", std::string("x\033[2Jy\n"));
+  EXPECT_NE(make_tokenizer(metadata).error().message.find("'x\\x1B[2Jy\\x0A'"), std::string::npos);
+}
+
 TEST(TokenizerGguf, ALongTokenLoadsAndDecodesWhole) {
   ByteLevelFile file;
   const std::string text(70'000, 'q');

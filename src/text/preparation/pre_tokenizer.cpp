@@ -5,19 +5,12 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "text/preparation/blanks.h"
 
 namespace tidemill {
 namespace {
 
 using Words = std::vector<std::string_view>;
-
-constexpr std::string_view blank_mark = "\xE2\x96\x81";
-
-bool is_blank(char32_t c) {
-  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
-}
 
 bool is_digit(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
@@ -215,25 +208,25 @@ PreTokenizer::Cutter::Cutter(const PreTokenizer& pre_tokenizer) : pre_tokenizer_
 }
 
 const std::vector<std::string_view>& PreTokenizer::Cutter::cut(std::string_view text, bool at_start) {
-  pieces_.words.assign(1, text);
-  pieces_.arena.clear();
+  words_.assign(1, text);
+  arena_.clear();
   for (size_t i = 0; i < searches_.size(); ++i) {
     next_.clear();
-    for (const std::string_view word : pieces_.words) {
+    for (const std::string_view word : words_) {
       std::visit(
           [&](const auto& stage) {
             if constexpr (std::is_same_v<std::decay_t<decltype(stage)>, MetaspacePieces>) {
               const bool first = at_start && word.data() == text.data();
-              cut_marked(stage, pieces_.arena.emplace_back(marked(stage, word, first)), next_);
+              cut_marked(stage, arena_.emplace_back(marked(stage, word, first)), next_);
             } else {
               tidemill::cut(stage, searches_[i].get(), word, next_);
             }
           },
           pre_tokenizer_.stages_[i]);
     }
-    pieces_.words.swap(next_);
+    words_.swap(next_);
   }
-  return pieces_.words;
+  return words_;
 }
 
 Result<SplitStage> make_regex_stage(std::string_view pattern, SplitBehavior behavior, bool invert) {

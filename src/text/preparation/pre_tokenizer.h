@@ -51,12 +51,6 @@ using SplitStage = std::variant<RegexSplit, TrailingBlankSplit, DigitGroupSplit,
 
 class PreTokenizer {
  public:
-  // Words in order. Views point into `text` or `arena`, a list that only grows while it is kept.
-  struct Pieces {
-    std::vector<std::string_view> words;
-    std::deque<std::string> arena;
-  };
-
   void add(SplitStage stage);
   bool empty() const { return stages_.empty(); }
 
@@ -71,8 +65,9 @@ class PreTokenizer {
    private:
     const PreTokenizer& pre_tokenizer_;
     std::vector<std::unique_ptr<Regex::Search>> searches_;  // one for each stage, null where it has no regex
-    Pieces pieces_;
+    std::vector<std::string_view> words_;                   // what the stages so far left, into the text or arena_
     std::vector<std::string_view> next_;
+    std::deque<std::string> arena_;  // pieces that a stage wrote anew
   };
 
  private:

@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/printable.h"
+
 namespace tidemill {
 namespace {
 
@@ -10,6 +12,7 @@ namespace {
 constexpr uint32_t match_limit = 20'000'000;
 constexpr uint32_t heap_limit_kib = 64 * 1024;
 constexpr size_t pattern_limit_bytes = 1 << 20;
+constexpr size_t shown_bytes = 200;
 
 // PCRE2's \s counts U+180E as blank, Oniguruma and Rust do not; its \w leaves marks out, theirs has them. PCRE2 spells
 // \uHHHH as \x{HHHH}.
@@ -64,7 +67,8 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   }
   // Class intersection is Oniguruma's; PCRE2 would read it as two ampersands and match something else.
   if (pattern.find("&&") != std::string_view::npos) {
-    return error("regular expression '{}' uses class intersection (&&), which is not supported", pattern);
+    return error("regular expression '{}' uses class intersection (&&), which is not supported",
+                 printable(pattern, shown_bytes));
   }
   const std::string exact = with_exact_classes(pattern);
   auto compiled = std::make_unique<Compiled>();
@@ -76,7 +80,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (!compiled->code) {
     PCRE2_UCHAR message[256] = {};
     pcre2_get_error_message(code, message, sizeof(message));
-    return error("regular expression '{}' is not usable: {} (near byte {})", pattern,
+    return error("regular expression '{}' is not usable: {} (near byte {})", printable(pattern, shown_bytes),
                  reinterpret_cast<const char*>(message), offset);
   }
   compiled->jit = pcre2_jit_compile(compiled->code, PCRE2_JIT_COMPLETE) == 0;
