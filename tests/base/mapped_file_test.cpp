@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "test_data.h"
+
 namespace tidemill {
 namespace {
 
@@ -19,18 +21,9 @@ using ::testing::Not;
 
 class MappedFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tidemill-test-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path write(const std::string& name, const std::string& bytes) { return folder_.write(name, bytes); }
 
-  std::filesystem::path write(const std::string& name, const std::string& bytes) {
-    std::ofstream(folder_ / name, std::ios::binary) << bytes;
-    return folder_ / name;
-  }
-
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(MappedFileTest, BytesOutliveMovesAndRelease) {
@@ -62,12 +55,14 @@ TEST_F(MappedFileTest, EmptyFile) {
 }
 
 TEST_F(MappedFileTest, RefusalsNameTheFileWithoutItsFolder) {
-  const auto named = [&](const std::string& name) { return AllOf(HasSubstr(name), Not(HasSubstr(folder_.string()))); };
-  EXPECT_THAT(MappedFile::open(folder_ / "absent").error().message, named("absent: cannot be opened"));
-  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(MappedFile::open(folder_ / "pipe").error().message, named("pipe: is not a regular file"));
-  std::filesystem::create_directory(folder_ / "inner");
-  EXPECT_THAT(MappedFile::open(folder_ / "inner").error().message, named("inner: is not a regular file"));
+  const auto named = [&](const std::string& name) {
+    return AllOf(HasSubstr(name), Not(HasSubstr(folder_.path().string())));
+  };
+  EXPECT_THAT(MappedFile::open(folder_.path() / "absent").error().message, named("absent: cannot be opened"));
+  ASSERT_EQ(::mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(MappedFile::open(folder_.path() / "pipe").error().message, named("pipe: is not a regular file"));
+  std::filesystem::create_directory(folder_.path() / "inner");
+  EXPECT_THAT(MappedFile::open(folder_.path() / "inner").error().message, named("inner: is not a regular file"));
 }
 
 }  // namespace

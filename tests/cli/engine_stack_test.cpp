@@ -19,26 +19,22 @@ using ::testing::ElementsAre;
 class EngineStackTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("tidemill_engine_stack_" + std::to_string(getpid()));
-    fs::create_directory(folder_);
     for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}) {
-      fs::copy_file(testing::golden_path("tiny-models/llama") / name, folder_ / name,
-                    fs::copy_options::overwrite_existing);
+      fs::copy_file(testing::golden_path("tiny-models/llama") / name, folder_.path() / name);
     }
-    options_.model_path = folder_.string();
+    options_.model_path = folder_.path().string();
     options_.num_threads = 1;
     options_.kv_budget.num_blocks = 8;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
-  void write(const char* name, const nlohmann::json& content) { std::ofstream(folder_ / name) << content; }
+  void write(const char* name, const nlohmann::json& content) { folder_.write(name, content.dump()); }
 
-  fs::path folder_;
+  testing::TemporaryFolder folder_;
   RunOptions options_;
 };
 
 TEST_F(EngineStackTest, EveryFileMayNameEndTokens) {
-  nlohmann::json config = nlohmann::json::parse(testing::read_file(folder_ / "config.json"));
+  nlohmann::json config = nlohmann::json::parse(testing::read_file(folder_.path() / "config.json"));
   config["eos_token_id"] = {7, 9};
   write("config.json", config);
   write("generation_config.json", {{"eos_token_id", 8}, {"temperature", 0.5}});

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "test_data.h"
+
 namespace tidemill::testing {
 
 inline std::span<const std::byte> as_span(const std::string& bytes) {
@@ -126,29 +128,5 @@ inline GgufWriter tiny_gguf() {
   }
   return out;
 }
-
-// A folder of its own, removed with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tidemill-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace tidemill::testing

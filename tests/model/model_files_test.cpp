@@ -129,14 +129,10 @@ TEST(ModelFiles, TinyModelsOpenAndReadAlike) {
 
 // The two models that the project serves by default, where they have been fetched.
 TEST(ModelFiles, RealModels) {
-  const char* cache = std::getenv("TIDEMILL_CACHE");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder = cache ? cache : std::filesystem::path(home ? home : "") / ".cache/tidemill";
-  const std::filesystem::path smollm = folder / "smollm2-135m-instruct-q4_1.gguf";
-  const std::filesystem::path gemma = folder / "gemma-3-270m-q4_k_m.gguf";
-  if (!std::filesystem::exists(smollm) || !std::filesystem::exists(gemma)) {
-    GTEST_SKIP() << "needs the two models in the model cache";
-  }
+  const std::filesystem::path smollm = testing::cached_model("smollm2-135m-instruct-q4_1.gguf");
+  const std::filesystem::path gemma = testing::cached_model("gemma-3-270m-q4_k_m.gguf");
+  TM_NEEDS_FILE(smollm);
+  TM_NEEDS_FILE(gemma);
   auto small = open_model_files(smollm);
   ASSERT_TRUE(small.ok()) << small.error().message;
   auto config = read_model_config(*small);

@@ -9,11 +9,18 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "compute/cpu/kernel_select.h"
+#include "compute/cpu/kernels.h"
 #include "model/model.h"
 
 namespace tidemill::testing {
+
+inline bool machine_has(std::string_view kernels) {
+  return std::ranges::any_of(cpu::available_kernels(), [&](const auto* table) { return table->name == kernels; });
+}
 
 // Rows [first_position, first_position + num_rows) of one sequence.
 struct RowRange {

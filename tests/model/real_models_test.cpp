@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,12 +19,6 @@ namespace tidemill::testing {
 namespace {
 
 constexpr double sure_margin = 0.5;
-
-std::filesystem::path cached_model(const std::string& file) {
-  if (const char* cache = std::getenv("TIDEMILL_CACHE")) return std::filesystem::path(cache) / file;
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "" : home) / ".cache" / "tidemill" / file;
-}
 
 struct Agreement {
   int num_sure = 0;
@@ -67,10 +60,11 @@ void compare(Model& model, const nlohmann::json& row, Agreement& agreement) {
 
 void expect_agreement(const std::string& model_file, const std::string& reference_file, const std::string& kernels) {
   const std::filesystem::path path = cached_model(model_file);
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path.string() << ", which is absent";
+  TM_NEEDS_FILE(path);
   TM_NEEDS_DATA("reference/" + reference_file);
+  if (!machine_has(kernels)) GTEST_SKIP() << "this machine has no " << kernels;
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend({.num_threads = 2, .kernels = kernels});
-  if (!backend) GTEST_SKIP() << backend.error().message;
+  ASSERT_TRUE(backend.ok()) << backend.error().message;
   Result<ModelFiles> files = open_model_files(path);
   ASSERT_TRUE(files.ok()) << files.error().message;
   Result<ModelConfig> config = read_model_config(*files);

@@ -94,13 +94,4 @@ class GgufMetadata {
   std::ifstream in_;
 };
 
-// A model file that the project downloads, or an empty path where it is absent.
-inline std::filesystem::path cached_model(const std::string& name) {
-  const char* cache = std::getenv("TIDEMILL_CACHE");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder =
-      cache ? std::filesystem::path(cache) : std::filesystem::path(home ? home : "") / ".cache/tidemill";
-  return std::filesystem::exists(folder / name) ? folder / name : std::filesystem::path();
-}
-
 }  // namespace tidemill::testing

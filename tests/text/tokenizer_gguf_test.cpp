@@ -153,7 +153,7 @@ class RealModel : public ::testing::TestWithParam<std::pair<const char*, const c
  protected:
   void SetUp() override {
     path_ = testing::cached_model(GetParam().second);
-    if (path_.empty()) GTEST_SKIP() << "needs the model file " << GetParam().second << ", which is absent";
+    TM_NEEDS_FILE(path_);
     TM_NEEDS_DATA("reference/tokens-smollm2.jsonl");
     tokenizer_ = load(path_);
     ASSERT_TRUE(tokenizer_);

@@ -25,8 +25,9 @@ class TinyModels : public ::testing::TestWithParam<Parameters> {
     const auto& [name, format, kernels] = GetParam();
     const auto folder = tiny_model_folder(name);
     if (!folder) GTEST_SKIP() << "needs tiny-models/" << name << ", which is absent";
+    if (!machine_has(kernels)) GTEST_SKIP() << "this machine has no " << kernels;
     Result<std::unique_ptr<Backend>> backend = make_cpu_backend({.num_threads = 2, .kernels = kernels});
-    if (!backend) GTEST_SKIP() << backend.error().message;
+    ASSERT_TRUE(backend.ok()) << backend.error().message;
     backend_ = std::move(*backend);
     Result<TinyModel> tiny = open_tiny(*folder, format);
     ASSERT_TRUE(tiny.ok()) << tiny.error().message;
