@@ -88,12 +88,15 @@ class Server:
         return self.process.wait(limit_s)
 
 
+def check_present():
+    """Without them nothing is tested, which must not look like success."""
+    assert binary().exists(), f"{binary()} is not built (TIDEMILL_BINARY names another)"
+    assert model().exists(), f"{model()} is absent (TIDEMILL_TEST_MODEL names another)"
+
+
 @pytest.fixture(scope="module")
 def server():
-    if not binary().exists():
-        pytest.skip(f"needs the binary {binary()} (TIDEMILL_BINARY)")
-    if not model().exists():
-        pytest.skip(f"needs the model {model()} (TIDEMILL_TEST_MODEL)")
+    check_present()
     running = Server()
     yield running
     assert running.stop() == 0
@@ -105,8 +108,7 @@ def fresh_server():
     made = []
 
     def make(*flags, **more):
-        if not binary().exists() or not model().exists():
-            pytest.skip("needs the binary and the model")
+        check_present()
         made.append(Server(*flags, **more))
         return made[-1]
 
