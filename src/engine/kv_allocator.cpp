@@ -50,8 +50,11 @@ KvAllocator::KvAllocator(const EngineConfig& config, uint64_t hash_seed)
   int64_t low = 0, high = config.max_model_len_tokens;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
-    (bytes_for_tokens(middle) <= pool_.budget_bytes() ? low : high) =
-        bytes_for_tokens(middle) <= pool_.budget_bytes() ? middle : middle - 1;
+    if (bytes_for_tokens(middle) <= pool_.budget_bytes()) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
   }
   capacity_tokens_ = low;
 }
