@@ -113,7 +113,7 @@ Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const
 
 std::optional<Refusal> Engine::State::check(const Request& request) const {
   using Kind = Refusal::Kind;
-  const auto refuse = [](Kind kind, std::string message) { return Refusal{kind, std::move(message), 0, 0, {}}; };
+  const auto refuse = [](Kind kind, std::string message) { return Refusal{kind, std::move(message), {}}; };
   if (request.prompt.empty()) return refuse(Kind::invalid, "a prompt has at least one token");
   if (request.num_choices < 1 || request.num_choices > config.max_num_choices) {
     return refuse(Kind::invalid,
@@ -124,21 +124,15 @@ std::optional<Refusal> Engine::State::check(const Request& request) const {
   }
   if (request.prompt_logprobs < -1) return refuse(Kind::invalid, "prompt_logprobs must not be negative");
   const int64_t num_tokens = static_cast<int64_t>(request.prompt.size());
-  if (num_tokens >= config.max_model_len_tokens) {
-    return Refusal{Kind::context_length_exceeded,
-                   fmt::format("the prompt has {} tokens and the context length is {}, of which one must be left",
-                               num_tokens, config.max_model_len_tokens),
-                   num_tokens,
-                   config.max_model_len_tokens,
-                   {}};
+  const bool draws = request.max_tokens != 0;
+  if (num_tokens + draws > config.max_model_len_tokens) {
+    return refuse(Kind::context_length_exceeded,
+                  fmt::format("the prompt has {} tokens and the context length is {}{}", num_tokens,
+                              config.max_model_len_tokens, draws ? ", of which one must be left" : ""));
   }
   if (num_tokens > scheduler.kv().capacity_tokens()) {
-    return Refusal{Kind::kv_capacity_exceeded,
-                   fmt::format("the prompt has {} tokens and the KV cache holds at most {}", num_tokens,
-                               scheduler.kv().capacity_tokens()),
-                   num_tokens,
-                   scheduler.kv().capacity_tokens(),
-                   {}};
+    return refuse(Kind::kv_capacity_exceeded, fmt::format("the prompt has {} tokens and the KV cache holds at most {}",
+                                                          num_tokens, scheduler.kv().capacity_tokens()));
   }
   return std::nullopt;
 }
@@ -328,10 +322,6 @@ bool Engine::stuck() const {
   if (began == 0) return false;
   const Clock::Time since{Clock::Time::duration(began)};
   return state_->clock.now() - since > state_->config.watchdog;
-}
-
-int64_t Engine::kv_capacity_tokens() const {
-  return state_->scheduler.kv().capacity_tokens();
 }
 
 void Engine::check_integrity() const {

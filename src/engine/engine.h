@@ -36,18 +36,16 @@ class EventListener {
 // Why a request was not taken. Nothing of it stays in memory.
 struct Refusal {
   enum class Kind : uint8_t {
-    context_length_exceeded,  // num_prompt_tokens against limit_tokens
-    kv_capacity_exceeded,     // could never fit into the pool
+    context_length_exceeded,  // prompt and, where one is to be drawn, a token; the message has both numbers
+    kv_capacity_exceeded,     // could never fit into the pool; the message has both numbers
     invalid,                  // a parameter the engine can't run with
     queue_full,               // try again after retry_after
     tenant_limit,             // the same, for one key
     shutting_down,
   };
   Kind kind = Kind::invalid;
-  std::string message;
-  int64_t num_tokens = 0;
-  int64_t limit_tokens = 0;
-  std::chrono::milliseconds retry_after{0};
+  std::string message;                       // one sentence
+  std::chrono::milliseconds retry_after{0};  // queue_full, tenant_limit
 };
 
 class Engine {
@@ -75,8 +73,6 @@ class Engine {
   EngineStats stats() const;
   // The current step began longer ago than the watchdog allows.
   bool stuck() const;
-  // The longest sequence that the whole KV cache can hold; longer prompts are refused (kv_capacity_exceeded).
-  int64_t kv_capacity_tokens() const;
   // Recounts blocks, references and slots; a difference stops the process. Also runs by itself when the engine is idle.
   void check_integrity() const;
 

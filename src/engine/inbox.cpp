@@ -27,17 +27,16 @@ std::chrono::milliseconds Inbox::time_for(double amount, double per_s) const {
 
 std::optional<Refusal> Inbox::check_limits(const LiveRequest& request) const {
   using Kind = Refusal::Kind;
-  if (!accepting_) return Refusal{Kind::shutting_down, "the server is shutting down", 0, 0, {}};
+  if (!accepting_) return Refusal{Kind::shutting_down, "the server is shutting down", {}};
   const int64_t num_tokens = request.num_prompt_tokens;
   const int64_t excess_requests = num_queued_ - num_open_slots_ + 1 - max_requests_;
   if (max_requests_ > 0 && excess_requests > 0) {
-    return Refusal{Kind::queue_full, fmt::format("the queue is full ({} requests)", max_requests_), num_tokens, 0,
+    return Refusal{Kind::queue_full, fmt::format("the queue is full ({} requests)", max_requests_),
                    time_for(static_cast<double>(excess_requests), rates_.requests_per_s)};
   }
   if (max_tokens_ > 0 && num_queued_tokens_ > 0 && num_queued_tokens_ + num_tokens > max_tokens_) {
     return Refusal{Kind::queue_full,
                    fmt::format("{} prompt tokens are queued and at most {} may be", num_queued_tokens_, max_tokens_),
-                   num_tokens, max_tokens_,
                    time_for(static_cast<double>(num_queued_tokens_ + num_tokens - max_tokens_), rates_.rows_per_s)};
   }
   const auto tenant = tenant_tokens_.find(request.request.tenant);
@@ -46,7 +45,6 @@ std::optional<Refusal> Inbox::check_limits(const LiveRequest& request) const {
     return Refusal{
         Kind::tenant_limit,
         fmt::format("{} prompt tokens of this key are queued and at most {} may be", queued, max_tenant_tokens_),
-        num_tokens, max_tenant_tokens_,
         time_for(static_cast<double>(queued + num_tokens - max_tenant_tokens_), rates_.rows_per_s)};
   }
   return std::nullopt;

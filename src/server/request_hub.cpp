@@ -48,7 +48,7 @@ RequestHub::Submitted RequestHub::submit(const std::shared_ptr<EventConsumer>& c
                                          std::vector<ReplyPiece> first) {
   const std::lock_guard lock(registry_mutex_);
   if (consumer->gone_) return Gone{};
-  if (!engine_) return Refusal{.kind = Refusal::Kind::shutting_down, .message = {}};
+  if (!engine_) return Refusal{.kind = Refusal::Kind::shutting_down, .message = {}, .retry_after = {}};
   for (Request& request : requests) {
     std::variant<RequestId, Refusal> taken = engine_->submit(std::move(request));
     if (Refusal* refusal = std::get_if<Refusal>(&taken)) {

@@ -1,4 +1,5 @@
 // What is refused at the door, what is cut short, and what runs out of time.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,6 +10,7 @@ namespace tidemill {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::HasSubstr;
 
 TEST(Limits, PromptsAtTheContextLength) {
   Harness harness(pool_config(64, 16, 64));
@@ -17,8 +19,8 @@ TEST(Limits, PromptsAtTheContextLength) {
   for (int32_t num_tokens : {64, 65, 10000}) {
     const Refusal refusal = harness.refused(make_request(num_tokens, 1));
     EXPECT_EQ(refusal.kind, Refusal::Kind::context_length_exceeded);
-    EXPECT_EQ(refusal.num_tokens, num_tokens);
-    EXPECT_EQ(refusal.limit_tokens, 64);
+    EXPECT_THAT(refusal.message, HasSubstr(std::to_string(num_tokens) + " tokens"));
+    EXPECT_THAT(refusal.message, HasSubstr("length is 64"));
   }
   EXPECT_EQ(harness.num_steps, steps_before);
   const RequestId id = harness.submit(make_request(62, 10));
@@ -26,6 +28,21 @@ TEST(Limits, PromptsAtTheContextLength) {
   EXPECT_EQ(harness.answer(id).tokens.size(), 2u);
   EXPECT_EQ(harness.answer(id).finished->reason, FinishReason::length);
   EXPECT_EQ(harness.engine().stats().refused[static_cast<size_t>(Refusal::Kind::context_length_exceeded)], 3u);
+  harness.expect_quiet();
+}
+
+TEST(Limits, APromptAloneMayFillTheContext) {
+  Harness harness(pool_config(64, 16, 64));
+  Request request = make_request(64, 0);
+  request.prompt_logprobs = 0;
+  request.num_choices = 2;
+  const RequestId id = harness.submit(request);
+  harness.run();
+  EXPECT_EQ(harness.prompt_logprobs[id].size(), 63u);
+  for (int32_t choice : {0, 1}) EXPECT_EQ(harness.answer(id, choice).finished->reason, FinishReason::length);
+  EXPECT_EQ(harness.refused(make_request(65, 0)).kind, Refusal::Kind::context_length_exceeded);
+  request.max_tokens.reset();
+  EXPECT_EQ(harness.refused(request).kind, Refusal::Kind::context_length_exceeded);
   harness.expect_quiet();
 }
 
@@ -100,9 +117,8 @@ TEST_P(NeverFits, IsRefusedWithBothNumbers) {
   auto harness = make();
   const Refusal refusal = harness->refused(make_request(400, 1));
   EXPECT_EQ(refusal.kind, Refusal::Kind::kv_capacity_exceeded);
-  EXPECT_EQ(refusal.num_tokens, 400);
-  EXPECT_EQ(refusal.limit_tokens, 256);
-  EXPECT_EQ(harness->engine().kv_capacity_tokens(), 256);
+  EXPECT_THAT(refusal.message, HasSubstr("400 tokens"));
+  EXPECT_THAT(refusal.message, HasSubstr("at most 256"));
   const RequestId small = harness->submit(make_request(10, 5));
   harness->run();
   EXPECT_EQ(harness->answer(small).tokens.size(), 5u);

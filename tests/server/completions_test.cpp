@@ -307,6 +307,9 @@ TEST(Completions, APromptThatFillsTheContextIsRefusedWithBothNumbers) {
                   ::testing::AllOf(::testing::HasSubstr(std::to_string(size)), ::testing::HasSubstr("64")));
     }
   }
+  // Nothing to draw: the prompt may have it all.
+  EXPECT_EQ(post(64, 0, false).json()["usage"]["prompt_tokens"], 64);
+  EXPECT_EQ(post(65, 0, false).json()["error"]["code"], "context_length_exceeded");
   const json cut = post(62, 10, false).json();
   EXPECT_EQ(cut["usage"]["completion_tokens"], 2);
   EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");

@@ -186,7 +186,7 @@ ReadResult read_chat_request(const Json& body, const ServedModel& model, const A
   auto prompt = make_chat_prompt(body, model, limits);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return *error;
   ChatPrompt& chat = std::get<ChatPrompt>(prompt);
-  if (std::optional<ApiError> error = fit_prompt(body, model, chat.tokens)) return *error;
+  if (std::optional<ApiError> error = fit_prompt(body, model, request.engine, chat.tokens)) return *error;
   reply.starts_thinking = chat.starts_thinking;
   request.prompts.push_back({.tokens = std::move(chat.tokens), .text = {}});
   return request;

@@ -236,19 +236,20 @@ std::optional<ApiError> check_model_name(const Json& body, const ServedModel& mo
   return error;
 }
 
-std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, std::vector<TokenId>& tokens) {
+std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, const Request& engine,
+                                   std::vector<TokenId>& tokens) {
   Fields fields(body);
-  const int64_t limit = model.max_model_len_tokens;
-  std::optional<int64_t> keep = fields.integer("truncate_prompt_tokens", -1, limit);
+  const int64_t context = model.max_model_len_tokens;
+  const int64_t limit = engine.max_tokens == 0 ? context : context - 1;
+  std::optional<int64_t> keep = fields.integer("truncate_prompt_tokens", -1, context);
   if (keep == 0) fields.fail("truncate_prompt_tokens", "must be -1 or above 0");
   if (fields.failed()) return fields.error();
-  if (keep == -1) keep = limit - 1;
+  if (keep == -1) keep = limit;
   if (keep && static_cast<int64_t>(tokens.size()) > *keep) tokens.erase(tokens.begin(), tokens.end() - *keep);
-  if (static_cast<int64_t>(tokens.size()) < limit) return std::nullopt;
+  if (static_cast<int64_t>(tokens.size()) <= limit) return std::nullopt;
   return bad_request(
-      fmt::format("the prompt has {} tokens and the context length is {}: at most {} prompt tokens leave room "
-                  "for an answer",
-                  tokens.size(), limit, limit - 1),
+      fmt::format("the prompt has {} tokens and the context length is {}{}", tokens.size(), context,
+                  limit < context ? fmt::format(": at most {} prompt tokens leave room for an answer", limit) : ""),
       body.contains("messages") ? "messages" : "prompt", "context_length_exceeded");
 }
 

@@ -51,7 +51,7 @@ std::optional<ApiError> read_prompts(const Json& body, const ServedModel& model,
     const Json& value = many ? (*field)[i] : *field;
     if (auto error = read_prompt(value, name, model, add_special, prompt.tokens)) return error;
     const size_t whole = prompt.tokens.size();
-    if (auto error = fit_prompt(body, model, prompt.tokens)) return error;
+    if (auto error = fit_prompt(body, model, request.engine, prompt.tokens)) return error;
     if (request.reply.echo) {
       const bool as_sent = value.is_string() && prompt.tokens.size() == whole;
       prompt.text = as_sent ? value.get<std::string>()

@@ -77,8 +77,10 @@ void read_common_fields(const Json& body, Fields& fields, const ServedModel& mod
 // 404 for a model that is not the served one; nothing when the name is absent or right.
 std::optional<ApiError> check_model_name(const Json& body, const ServedModel& model);
 
-// A prompt cut to its last tokens (truncate_prompt_tokens), and refused when it leaves no room for a token.
-std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, std::vector<TokenId>& tokens);
+// A prompt cut to its last tokens (truncate_prompt_tokens), and refused when it leaves no room in the context for the
+// first token of the answer, if there is to be one.
+std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, const Request& engine,
+                                   std::vector<TokenId>& tokens);
 
 // An API error for the first known but unsupported field that asks for something.
 std::optional<ApiError> find_unsupported_field(const Json& body);
