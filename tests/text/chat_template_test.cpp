@@ -232,6 +232,10 @@ TEST(ChatTemplateLimits, StepsAreBounded) {
            "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
            "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
            "{{ [1] * 1000000 }}",
+           "{% set s = 'A' * 60000 %}{% for i in range(100) %}{{ s.istitle() }}{% endfor %}",
+           "{% set s = 'a' * 60000 %}{% for i in range(100) %}{{ s.isidentifier() }}{% endfor %}",
+           "{% set s = 'a' * 60000 %}{% set t = 'a' * 60000 %}{% for i in range(500) %}{{ s == t }}{% endfor %}",
+           "{% set s = 'a' * 60000 %}{% set t = 'a' * 60000 %}{% for i in range(500) %}{{ s < t }}{% endfor %}",
            "{% set ns = namespace(s='ab') %}{% for i in range(100000) %}{% set ns.s = ns.s.split('a') | join('aa') %}"
            "{% endfor %}",
        }) {
@@ -249,6 +253,7 @@ TEST(ChatTemplateLimits, BytesAreBounded) {
   EXPECT_THAT(error_of("{{ 'x' * 1000000000 }}", options), HasSubstr("65536 bytes"));
   EXPECT_THAT(error_of("{{ 'x' * 99999999999999999999 }}", options), HasSubstr("too long"));
   EXPECT_THAT(error_of("{{ 'x'.center(100000) }}", options), HasSubstr("65536 bytes"));
+  EXPECT_THAT(error_of("{{ ([['x' * 60000, '']] * 9) | urlencode }}", options), HasSubstr("65536 bytes"));
   EXPECT_THAT(error_of("{{ '%99999d' % 1 }}", options), HasSubstr("above 4096"));
   EXPECT_THAT(error_of("{% for i in range(9999) %}{{ 'abcdefgh' }}{% endfor %}", options), HasSubstr("65536 bytes"));
   EXPECT_THAT(error_of("{% for i in range(999) %}{% set x = 'x' * 50000 %}{% endfor %}", options),

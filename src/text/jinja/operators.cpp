@@ -34,6 +34,11 @@ bool dicts_equal(Runtime& runtime, const Dict& a, const Dict& b) {
   return true;
 }
 
+// What a comparison of two strings looks at, at most.
+void charge_comparison(Runtime& runtime, const Value& a, const Value& b) {
+  runtime.charge_steps(static_cast<int64_t>(std::min(a.as_text().size(), b.as_text().size()) / 64));
+}
+
 constexpr std::string_view symbol_of(BinaryOperator op) {
   constexpr std::string_view symbols[] = {"+", "-", "*", "/", "//", "%", "**"};
   return symbols[static_cast<size_t>(op)];
@@ -184,6 +189,7 @@ bool is_equal(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_sequence() && b.is_sequence()) return sequences_equal(runtime, a.as_sequence(), b.as_sequence());
   if (a.is_dict() && b.is_dict()) return dicts_equal(runtime, a.as_dict(), b.as_dict());
+  if (a.is_string() && b.is_string() && a.as_text().size() == b.as_text().size()) charge_comparison(runtime, a, b);
   return keys_equal(a, b);
 }
 
@@ -192,7 +198,10 @@ bool is_less(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.as_integral() < b.as_integral();
   if (a.is_number() && b.is_number()) return a.as_number() < b.as_number();
   // Byte order of UTF-8 is the order of code points.
-  if (a.is_string() && b.is_string()) return a.as_text().bytes() < b.as_text().bytes();
+  if (a.is_string() && b.is_string()) {
+    charge_comparison(runtime, a, b);
+    return a.as_text().bytes() < b.as_text().bytes();
+  }
   if (!is_concatenable(a) || !is_concatenable(b) || a.as_sequence().flavor != b.as_sequence().flavor) {
     fail_types("<", a, b);
   }

@@ -236,7 +236,8 @@ Value is_case(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return Value::boolean(has_only_case(runtime, self.as_text(), wanted));
 }
 
-Value is_title(Runtime&, const Value& self, const Arguments&) {
+Value is_title(Runtime& runtime, const Value& self, const Arguments&) {
+  runtime.charge_steps(static_cast<int64_t>(self.as_text().size() / 16));
   bool in_word = false;
   bool found = false;
   const std::string_view bytes = self.as_text().view();
@@ -254,7 +255,8 @@ Value is_ascii(Runtime&, const Value& self, const Arguments&) {
   return Value::boolean(self.as_string().num_code_points == self.as_text().size());
 }
 
-Value is_identifier_method(Runtime&, const Value& self, const Arguments&) {
+Value is_identifier_method(Runtime& runtime, const Value& self, const Arguments&) {
+  runtime.charge_steps(static_cast<int64_t>(self.as_text().size() / 16));
   return Value::boolean(is_identifier(self.as_text().view()));
 }
 

@@ -179,7 +179,7 @@ bool is_unreserved(char c) {
 }
 
 // A path keeps its slashes and writes a blank as %20; a query writes + for a blank.
-void append_url_quoted(Text& out, const Text& text, bool is_path) {
+void append_url_quoted(Runtime& runtime, Text& out, const Text& text, bool is_path) {
   text.for_each_run([&](std::string_view run, bool trusted) {
     std::string quoted;
     for (const char c : run) {
@@ -191,7 +191,7 @@ void append_url_quoted(Text& out, const Text& text, bool is_path) {
         quoted += fmt::format("%{:02X}", static_cast<unsigned char>(c));
       }
     }
-    out.append(quoted, trusted);
+    append_checked(runtime, out, quoted, trusted);
   });
 }
 
@@ -199,7 +199,7 @@ Value url_encode(Runtime& runtime, const Value& operand, const Arguments& argume
   const Parameters parameters("urlencode", arguments, {});
   Text encoded;
   if (operand.is_string() || !is_iterable(operand)) {
-    append_url_quoted(encoded, to_text(runtime, operand), true);
+    append_url_quoted(runtime, encoded, to_text(runtime, operand), true);
     return make_string(runtime, std::move(encoded));
   }
   std::vector<std::pair<Value, Value>> pairs;
@@ -213,10 +213,10 @@ Value url_encode(Runtime& runtime, const Value& operand, const Arguments& argume
     }
   }
   for (size_t i = 0; i < pairs.size(); ++i) {
-    if (i > 0) encoded.append("&", true);
-    append_url_quoted(encoded, to_text(runtime, pairs[i].first), false);
-    encoded.append("=", true);
-    append_url_quoted(encoded, to_text(runtime, pairs[i].second), false);
+    if (i > 0) append_checked(runtime, encoded, "&", true);
+    append_url_quoted(runtime, encoded, to_text(runtime, pairs[i].first), false);
+    append_checked(runtime, encoded, "=", true);
+    append_url_quoted(runtime, encoded, to_text(runtime, pairs[i].second), false);
   }
   return make_string(runtime, std::move(encoded));
 }
