@@ -58,16 +58,19 @@ HttpHeaders ApiServer::State::common_headers(const HttpRequest& request, const s
 }
 
 HttpReply ApiServer::State::refusal(const ApiError& error, const HttpRequest& head, RouteId route) {
-  HttpReply reply = error_reply(error);
+  return early(error_reply(error), head, route);
+}
+
+HttpReply ApiServer::State::early(HttpReply reply, const HttpRequest& head, RouteId route) {
   const std::string request_id = request_id_of(head);
   for (auto& header : common_headers(head, request_id)) reply.headers.push_back(std::move(header));
-  counters.count(route, error.status);
+  counters.count(route, reply.status);
   log.write({.request_id = request_id,
              .tenant = {},
              .peer = head.peer,
              .method = head.method,
              .path = head.path,
-             .status = error.status,
+             .status = reply.status,
              .body_bytes = reply.body.size(),
              .finish_reasons = {}});
   return reply;
@@ -80,7 +83,8 @@ HttpReply ApiServer::State::protocol_error(int status, const std::string& messag
 }
 
 std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& head) {
-  if (std::optional<HttpReply> preflight = cors.preflight(head)) return preflight;
+  if (std::optional<HttpReply> preflight = cors.preflight(head))
+    return early(*std::move(preflight), head, RouteId::none);
   const RouteMatch match = match_route(head.method, head.path);
   const RouteId id = match.route ? match.route->id : RouteId::none;
   if (!(match.route && match.route->is_public) && !keys.admit(head)) return refusal(unauthorized(), head, id);
@@ -164,7 +168,7 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
                                         const std::string& tenant) {
   const std::shared_ptr<Exchange>& exchange = generation.exchange();
   if (generation.gone()) return;
-  auto body = parse_json(exchange->take_body());
+  auto body = parse_client_json(exchange->take_body());
   if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
   const bool chat = route == RouteId::chat_completions;
   ReadResult read = chat ? read_chat_request(std::get<Json>(body), *model, config.api)
@@ -178,7 +182,7 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
 }
 
 void ApiServer::State::answer_post(const std::shared_ptr<Exchange>& exchange, RouteId route) {
-  auto body = parse_json(exchange->take_body());
+  auto body = parse_client_json(exchange->take_body());
   if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
   const Json& object = std::get<Json>(body);
   JsonResult result = route == RouteId::tokenize     ? tokenize(object, *model, config.api)
@@ -264,7 +268,7 @@ void ApiServer::set_ready(Engine& engine, ServedModel model) {
   state_->engine = &engine;
   state_->hub.attach(engine);
   Phase loading = Phase::loading;
-  state_->phase.compare_exchange_strong(loading, Phase::ready);
+  if (!state_->phase.compare_exchange_strong(loading, Phase::ready)) engine.shutdown(std::chrono::milliseconds(0));
 }
 
 void ApiServer::begin_shutdown(std::chrono::milliseconds limit) {

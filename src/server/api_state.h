@@ -39,6 +39,8 @@ class ApiServer::State final : public HttpHandler {
   HttpReply health() const;
   void watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
              const std::shared_ptr<Generation>& generation);
+  // What answers a request without an exchange: completed, counted and logged.
+  HttpReply early(HttpReply reply, const HttpRequest& head, RouteId route);
   HttpReply refusal(const ApiError& error, const HttpRequest& head, RouteId route);
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
   // Text threads.

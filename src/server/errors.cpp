@@ -96,7 +96,11 @@ ApiError from_status(int status, std::string message) {
   if (status == 408) error.code = "request_timeout";
   if (status == 413) error.code = "body_too_large";
   if (status == 431) error.code = "headers_too_large";
-  if (status == 503) error.code = "overloaded";
+  if (status == 501) error.code = "transfer_coding";
+  if (status == 503) {
+    error.code = "overloaded";
+    error.retry_after_seconds = 1;
+  }
   return error;
 }
 

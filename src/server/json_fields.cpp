@@ -38,7 +38,7 @@ std::optional<std::string> check_shape(std::string_view text) {
 
 }  // namespace
 
-std::variant<Json, ApiError> parse_json(std::string_view text) {
+std::variant<Json, ApiError> parse_client_json(std::string_view text) {
   if (text.empty()) return bad_request("the body is empty, a JSON object is needed");
   if (std::optional<std::string> problem = check_shape(text)) return bad_request(*problem);
   try {

@@ -22,7 +22,7 @@ inline constexpr int max_json_depth = 100;
 inline constexpr int64_t max_keys_per_object = 2048;
 inline constexpr int64_t max_keys = 200'000;
 
-std::variant<Json, ApiError> parse_json(std::string_view text);
+std::variant<Json, ApiError> parse_client_json(std::string_view text);
 
 // One line, valid UTF-8 whatever the strings hold.
 std::string to_line(const Json& value);

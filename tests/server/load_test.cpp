@@ -116,6 +116,15 @@ TEST(Load, LoadingAnswers503UntilReady) {
   EXPECT_EQ(server.get("/health").status, 200);
 }
 
+TEST(Load, ToldToShutDownWhileLoadingItNeverBecomesReady) {
+  TestOptions options;
+  options.ready = false;
+  TestServer server(options);
+  server.server().begin_shutdown(milliseconds(60000));
+  server.make_ready();
+  EXPECT_TRUE(eventually([&] { return server.server().finished(); }));
+}
+
 TEST(Load, ClientsThatLeaveFreeEverything) {
   TestOptions options;
   options.engine.kv_budget_bytes = 1024 * 64;
@@ -154,7 +163,8 @@ TEST(Load, ClientsThatLeaveFreeEverything) {
   const Reply kept = steady.read_reply();
   EXPECT_EQ(kept.json()["choices"][0]["text"], std::string(400, 'x'));
   EXPECT_TRUE(server.quiet());
-  EXPECT_TRUE(eventually([&] { return server.server().num_connections() == 0 || server.alive(); }));
+  EXPECT_TRUE(eventually([&] { return server.server().num_connections() == 1; }));  // the one that stays
+  EXPECT_TRUE(server.alive());
   EXPECT_GT(server.engine().stats().num_aborted_requests, 100u);
 }
 
@@ -179,6 +189,7 @@ TEST(Load, AClientThatDoesNotReadIsCutAndNobodyWaits) {
   options.engine.kv_budget_bytes = 1024 * 10000;
   TestServer server(options);
   server.script.say(std::string(90000, 'x'));
+  server.script.step_delay_us = 200;  // or the engine is done before the kernel's megabytes of buffers are full
   Socket deaf = server.connect();
   const int small = 4096;
   setsockopt(deaf.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));

@@ -12,7 +12,7 @@ namespace tidemill {
 namespace {
 
 std::string problem(const std::string& text) {
-  auto parsed = parse_json(text);
+  auto parsed = parse_client_json(text);
   const ApiError* error = std::get_if<ApiError>(&parsed);
   return error ? error->message : "";
 }

@@ -68,6 +68,35 @@ TEST(Protocol, ContentTypes) {
   EXPECT_EQ(post("Content-Encoding: identity\r\n").status, 200);
 }
 
+TEST(Protocol, OneHostAndNoTransferCodingButChunked) {
+  TestServer server;
+  server.script.say("ok");
+  const auto status = [&](const std::string& text) {
+    Socket socket = server.connect();
+    socket.send(text);
+    const Reply reply = socket.read_reply();
+    if (reply.status != 200) expect_json_error(reply, reply.status);
+    // What follows a refused request is never taken for the next one.
+    EXPECT_TRUE(reply.status == 200 || socket.closed_within(std::chrono::seconds(3))) << text;
+    return reply.status;
+  };
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET http://x/health HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost:\r\n\r\n"), 200);
+  EXPECT_EQ(status("GET /health HTTP/1.0\r\n\r\n"), 200);
+  const std::string body = fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", valid.size(), valid);
+  const auto post = [&](const std::string& headers, const char* version = "1.1") {
+    return status(fmt::format("POST /v1/completions HTTP/{}\r\nHost: x\r\n{}\r\n{}", version, headers, body));
+  };
+  EXPECT_EQ(post("Transfer-Encoding: Chunked\r\n"), 200);
+  for (const char* coding : {"gzip, chunked", "gzip", "identity", "chunked, identity", ""})
+    EXPECT_EQ(post(fmt::format("Transfer-Encoding: {}\r\n", coding)), 501) << coding;
+  EXPECT_EQ(post("Transfer-Encoding: chunked\r\n", "1.0"), 400);
+  EXPECT_EQ(post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), 400);
+  EXPECT_EQ(post("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n"), 400);
+}
+
 TEST(Protocol, TargetThatNamesTheHost) {
   TestServer server;
   const auto get = [&](const std::string& target) {
@@ -221,6 +250,7 @@ TEST(Protocol, OriginsByExactName) {
   EXPECT_EQ(allowed.headers.at("access-control-allow-origin"), "https://app.example");
   EXPECT_EQ(allowed.headers.at("access-control-allow-credentials"), "true");
   EXPECT_EQ(allowed.headers.at("vary"), "Origin");
+  EXPECT_TRUE(allowed.headers.contains("x-request-id"));
   for (const char* origins : {"Origin: https://evil.example\r\n", "Origin: https://app.example.evil.example\r\n",
                               "Origin: null\r\n", "Origin: https://app.example\r\nOrigin: https://evil.example\r\n"})
     EXPECT_FALSE(preflight(origins).headers.contains("access-control-allow-origin")) << origins;
@@ -230,6 +260,8 @@ TEST(Protocol, OriginsByExactName) {
                                    "Origin: https://app.example\r\nAuthorization: Bearer k\r\n");
   EXPECT_EQ(stream.status, 200);
   EXPECT_TRUE(stream.headers.contains("access-control-allow-origin"));
+  EXPECT_THAT(server.get("/metrics", "Authorization: Bearer k\r\n").body,
+              ::testing::ContainsRegex("http_requests_total[{][^}]*status=\"204\"[}] 5\n"));
   EXPECT_FALSE(Cors::make({.origins = {"*"}, .methods = "", .headers = "", .credentials = true}).ok());
 }
 
@@ -249,6 +281,31 @@ TEST(Protocol, LimitsOfBodyAndHeaders) {
   garbage.send("\x16\x03\x01 what\r\n\r\n");
   expect_json_error(garbage.read_reply(), 400);
   EXPECT_TRUE(server.alive());
+}
+
+TEST(Protocol, TheBodiesOfAllRequestsTogetherAreBounded) {
+  TestOptions options;
+  options.server.http.max_held_bytes = 10000;
+  TestServer server(options);
+  server.script.say("ok");
+  Socket holder = server.connect();
+  holder.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n" + std::string(9900, ' '));
+  Reply refused;
+  ASSERT_TRUE(eventually([&] {
+    refused = server.post("/v1/completions", valid + std::string(150, ' '));
+    return refused.status != 200;
+  }));
+  expect_json_error(refused, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(server.get("/health").status, 200);
+  holder.close();
+  // Room again, and an answered request keeps none of it.
+  ASSERT_TRUE(eventually([&] { return server.post("/v1/completions", valid + std::string(9000, ' ')).status == 200; }));
+  Socket socket = server.connect();
+  for (int i = 0; i < 5; ++i) {
+    socket.send(post_text("/v1/completions", valid + std::string(5000, ' ')));
+    EXPECT_EQ(socket.read_reply().status, 200);
+  }
 }
 
 TEST(Protocol, ChunkedBodiesPipelinesAndKeepAlive) {

@@ -78,7 +78,12 @@ void Connection::advance() {
   while (!exchange_ && phase_ == Phase::reading && !close_after_write_) {
     std::string_view rest = input_;
     const RequestParser::State state = parser_.feed(rest);
-    input_.erase(0, input_.size() - rest.size());
+    const size_t used = input_.size() - rest.size();
+    input_.erase(0, used);
+    if (body_arrives_ && !hold(used))
+      return refuse(
+          host_.handler.protocol_error(503, "the bodies of other requests fill the server's memory", parser_.request()),
+          true);
     switch (state) {
       case RequestParser::State::incomplete:
         return;
@@ -86,6 +91,7 @@ void Connection::advance() {
         const bool has_body = parser_.has_body();
         if (std::optional<HttpReply> refusal = host_.handler.refuse_by_header(parser_.request()))
           return refuse(*refusal, has_body);
+        body_arrives_ = true;
         read_deadline_ = Clock::now() + host_.limits.body_timeout;
         if (has_body && parser_.expects_continue() && input_.empty()) send("HTTP/1.1 100 Continue\r\n\r\n");
         break;
@@ -100,14 +106,31 @@ void Connection::advance() {
         return refuse(host_.handler.protocol_error(413, "the request's body is too large", parser_.request()), true);
       case RequestParser::State::malformed:
         return refuse(host_.handler.protocol_error(400, "the request is not valid HTTP/1.1", parser_.request()), true);
+      case RequestParser::State::unknown_coding:
+        return refuse(
+            host_.handler.protocol_error(501, "chunked is the only transfer coding of a body", parser_.request()),
+            true);
     }
   }
+}
+
+// Counts bytes of the current request's body; false when those of all connections exceed the limit.
+bool Connection::hold(size_t num_bytes) {
+  held_bytes_ += num_bytes;
+  host_.held_bytes += num_bytes;
+  return host_.held_bytes <= host_.limits.max_held_bytes;
+}
+
+void Connection::let_go() {
+  host_.held_bytes -= std::exchange(held_bytes_, 0);
+  body_arrives_ = false;
 }
 
 // A reply without an exchange. With bytes of the body still to come the connection cannot be used again.
 void Connection::refuse(const HttpReply& reply, bool body_unread) {
   const bool keep = !body_unread && !reply.close && parser_.request().keep_alive && !host_.closing;
   const bool head_only = parser_.request().method == "HEAD";
+  let_go();
   send(reply_head(reply, BodyFraming::length, keep));
   if (!head_only) send(reply.body);
   parser_.reset();
@@ -123,6 +146,7 @@ void Connection::dispatch() {
   request.peer = peer_;
   keep_alive_ = request.keep_alive && !host_.closing;
   chunked_ = !request.http_1_0;
+  body_arrives_ = false;
   parser_.reset();
   head_.reset();
   ping_.clear();
@@ -179,6 +203,7 @@ void Connection::send_head() {
 void Connection::finish_exchange(int status) {
   const std::shared_ptr<Exchange> done = std::move(exchange_);
   exchange_ = nullptr;
+  let_go();
   done->gone_ = nullptr;
   if (const auto ended = std::exchange(done->end_, nullptr)) ended(status, body_bytes_);
   if (!reply_keeps_alive()) {
@@ -255,6 +280,7 @@ void Connection::start_draining() {
 void Connection::close_now() {
   if (phase_ == Phase::closed) return;
   phase_ = Phase::closed;
+  let_go();
   stream_->close();
 }
 

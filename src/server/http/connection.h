@@ -26,7 +26,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const HttpLimits& limits;
     HttpHandler& handler;
     std::shared_ptr<const Exchange::Poster> poster;
-    bool closing = false;  // no keep-alive any more
+    bool closing = false;   // no keep-alive any more
+    size_t held_bytes = 0;  // of the bodies of all requests under way
   };
 
   Connection(std::unique_ptr<ByteStream> stream, std::string peer, Host& host);
@@ -50,6 +51,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void on_read(size_t num_bytes);
   void advance();
+  bool hold(size_t num_bytes);
+  void let_go();
   void refuse(const HttpReply& reply, bool body_unread);
   void dispatch();
   void send_whole(HttpReply reply);
@@ -67,7 +70,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestParser parser_;
   Phase phase_ = Phase::handshake;
   std::array<char, 16384> read_buffer_;
-  std::string input_;  // received, not yet parsed
+  std::string input_;          // received, not yet parsed
+  bool body_arrives_ = false;  // the header is done, the body is not
+  size_t held_bytes_ = 0;      // of the current request's body, until its reply is done
   bool reading_ = false;
   std::string output_;  // to be written after writing_
   std::string writing_;

@@ -41,7 +41,6 @@ std::optional<HttpReply> Cors::preflight(const HttpRequest& request) const {
   if (request.method != "OPTIONS" || request.count("Origin") == 0) return std::nullopt;
   HttpReply reply;
   reply.status = 204;
-  reply.headers = reply_headers(request);
   if (allowed_origin(request)) {
     reply.headers.emplace_back("Access-Control-Allow-Methods", config_.methods);
     // With "*" a browser still wants Authorization by its name.

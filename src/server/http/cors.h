@@ -27,7 +27,7 @@ class Cors {
 
   // What a reply to this request carries, error replies and streams included.
   HttpHeaders reply_headers(const HttpRequest& request) const;
-  // The whole answer to a preflight (OPTIONS with Origin); nothing for other requests.
+  // The answer to a preflight (OPTIONS with Origin), to which reply_headers come; nothing for other requests.
   std::optional<HttpReply> preflight(const HttpRequest& request) const;
 
  private:

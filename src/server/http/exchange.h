@@ -73,7 +73,7 @@ class HttpHandler {
   // With the headers only. A reply here refuses the request: its body is never read.
   virtual std::optional<HttpReply> refuse_by_header(const HttpRequest& head) = 0;
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
-  // The HTTP layer's own refusals (400, 408, 413, 431, 503) in the application's form.
+  // The HTTP layer's own refusals (400, 408, 413, 431, 501, 503) in the application's form.
   virtual HttpReply protocol_error(int status, const std::string& message, const HttpRequest& head) = 0;
 };
 

@@ -12,6 +12,7 @@ namespace tidemill {
 struct HttpLimits {
   size_t max_header_bytes = 64 << 10;
   uint64_t max_body_bytes = 16 << 20;
+  size_t max_held_bytes = 1 << 30;           // of the bodies of all requests under way; beyond it 503
   size_t max_output_buffer_bytes = 4 << 20;  // of one connection; beyond it the client counts as gone
   size_t max_pipelined_bytes = 64 << 10;
   std::chrono::milliseconds header_timeout{10000};  // from connecting, or a request's first byte, to its last header

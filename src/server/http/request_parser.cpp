@@ -53,6 +53,15 @@ void RequestParser::read_header() {
   request_.keep_alive = message.keep_alive();
 }
 
+RequestParser::State RequestParser::check_header() const {
+  const size_t num_hosts = request_.count("Host");
+  if (num_hosts > 1 || (num_hosts == 0 && !request_.http_1_0)) return State::malformed;
+  if (request_.count("Transfer-Encoding") == 0) return State::header_done;
+  if (request_.http_1_0) return State::malformed;
+  return equal_without_case(request_.header("Transfer-Encoding"), "chunked") ? State::header_done
+                                                                             : State::unknown_coding;
+}
+
 RequestParser::State RequestParser::feed(std::string_view& input) {
   auto& parser = *beast_->parser;
   while (!input.empty() || !beast_->pending.empty() || parser.is_done()) {
@@ -84,7 +93,7 @@ RequestParser::State RequestParser::feed(std::string_view& input) {
     if (parser.is_header_done() && !header_reported_) {
       header_reported_ = true;
       read_header();
-      return State::header_done;
+      return check_header();
     }
     if (error == http::error::need_more && !parser.is_done()) {
       // A chunk header that is not whole yet stays in the caller's input. One that never ends is not waited for.

@@ -1,5 +1,8 @@
 // Bytes off the wire to HttpRequest values, with limits on headers and body.
 //
+// Stricter than the wire format where two readers could see two bodies or two hosts (RFC 9112, 3.2 and 6): HTTP/1.1 has
+// exactly one Host, and a body's only transfer coding is chunked, which HTTP/1.0 does not know.
+//
 // Incremental: feed whatever arrived; a request may come in any pieces. One parser reads one request at a time and is
 // reset() for the next. The wire format is Boost.Beast's affair and stays behind this header.
 #pragma once
@@ -25,6 +28,7 @@ class RequestParser {
     header_too_large,
     body_too_large,
     malformed,
+    unknown_coding,  // of the body, so nobody can tell where it ends
   };
 
   // Takes bytes from the front of `input`, which moves on by what was used. Stops at every state but `incomplete`.
@@ -42,6 +46,7 @@ class RequestParser {
  private:
   struct Beast;
   void read_header();
+  State check_header() const;  // header_done, or what is wrong with it
   size_t header_limit_bytes_;
   uint64_t body_limit_bytes_;
   bool started_ = false;

@@ -59,7 +59,7 @@ std::optional<ApiError> read_tool_calls(Json& calls, const std::string& place) {
       return bad_request(call_place + ".function.name must be a string", call_place);
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
-    auto parsed = parse_json(arguments->get_ref<const std::string&>());
+    auto parsed = parse_client_json(arguments->get_ref<const std::string&>());
     if (Json* object = std::get_if<Json>(&parsed); object && object->is_object()) *arguments = std::move(*object);
   }
   return std::nullopt;
