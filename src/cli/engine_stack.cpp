@@ -21,7 +21,9 @@ Result<void> load_text(EngineStack& stack, const ModelFiles& files, const RunOpt
   Result<std::unique_ptr<Tokenizer>> tokenizer = tokenizer_of(files, &stack.warnings);
   if (!tokenizer) return tokenizer.error();
   stack.tokenizer = *std::move(tokenizer);
-  Result<std::unique_ptr<ChatTemplate>> chat_template = chat_template_of(files, options.chat_template_path);
+  Result<std::string> source = chat_template_source_of(files, options.chat_template_path);
+  if (!source) return source.error();
+  Result<std::unique_ptr<ChatTemplate>> chat_template = chat_template_of(*source, options.chat_template_path);
   if (!chat_template && !options.chat_template_path.empty()) return chat_template.error();
   if (!chat_template) {
     // A model whose template is beyond us still completes texts.
@@ -32,7 +34,7 @@ Result<void> load_text(EngineStack& stack, const ModelFiles& files, const RunOpt
   } else {
     stack.chat_template = *std::move(chat_template);
   }
-  stack.chat_template_source = files.chat_template;
+  stack.chat_template_source = *std::move(source);
   Result<GenerationDefaults> generation = generation_defaults_of(files);
   if (!generation) return generation.error();
   if (options.model_sampling) {
@@ -77,7 +79,6 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   return {};
 }
 
-// The longest sequence, at most `wanted` tokens, whose blocks fit into the budget.
 // Whatever any of the model's files names as the end of a text.
 void add_end_tokens(EngineStack& stack, const ModelConfig& config) {
   std::vector<TokenId> ids = stack.tokenizer->end_of_generation_ids();

@@ -26,7 +26,7 @@ namespace tidemill {
 struct EngineStack {
   std::string name;  // as the file calls itself
   std::string family;
-  std::string chat_template_source;   // "" = the model has none
+  std::string chat_template_source;   // the model's own or the one given instead; "" = neither
   std::string chat_template_problem;  // why chat_template is nullptr, one sentence
   std::vector<std::string> warnings;
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -31,7 +31,8 @@ Code connect(Tcp::socket& socket, boost::asio::io_context& context, const HttpUr
 
 Code send(Tcp::socket& socket, const HttpUrl& url, const HttpCall& call) {
   http::request<http::string_body> request(http::string_to_verb(call.method), url.path + call.path, 11);
-  request.set(http::field::host, url.host + ":" + url.port);
+  const bool is_ipv6 = url.host.find(':') != std::string::npos;
+  request.set(http::field::host, (is_ipv6 ? "[" + url.host + "]" : url.host) + ":" + url.port);
   request.set(http::field::content_type, "application/json");
   request.set(http::field::connection, "close");
   if (!call.api_key.empty()) request.set(http::field::authorization, "Bearer " + call.api_key);

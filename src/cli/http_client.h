@@ -15,7 +15,7 @@ namespace tidemill {
 
 // "http://127.0.0.1:8000/v1/" in its parts.
 struct HttpUrl {
-  std::string host;
+  std::string host;  // an IPv6 address without its brackets
   std::string port;  // "80" where there is none
   std::string path;  // "/v1", without the slash at its end; may be ""
   static Result<HttpUrl> parse(std::string_view text);

@@ -86,15 +86,13 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ModelFiles& files, std::ve
   return make_tokenizer(files.weights->metadata(), warnings);
 }
 
-Result<std::unique_ptr<ChatTemplate>> chat_template_of(const ModelFiles& files, const std::string& override_path) {
-  std::string source = files.chat_template;
-  if (!override_path.empty()) {
-    Result<std::string> text = read_text_file(override_path, max_template_bytes);
-    if (!text) return text.error();
-    source = *std::move(text);
-  }
+Result<std::string> chat_template_source_of(const ModelFiles& files, const std::string& override_path) {
+  return override_path.empty() ? files.chat_template : read_text_file(override_path, max_template_bytes);
+}
+
+Result<std::unique_ptr<ChatTemplate>> chat_template_of(const std::string& source, const std::string& override_path) {
   if (source.empty()) return std::unique_ptr<ChatTemplate>();
-  Result<ChatTemplate> parsed = ChatTemplate::parse(std::move(source));
+  Result<ChatTemplate> parsed = ChatTemplate::parse(source);
   if (!parsed) {
     return error("chat template{}: {}", override_path.empty() ? " of the model" : " " + override_path,
                  parsed.error().message);

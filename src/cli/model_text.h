@@ -19,9 +19,12 @@ struct ModelFiles;
 // From tokenizer.json where the folder has one, else from the GGUF's metadata. Warnings are added to `warnings`.
 Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ModelFiles& files, std::vector<std::string>* warnings = nullptr);
 
-// The template in the file at `override_path` where that is not empty, else the model's own; nullptr where there is
-// neither. The Error names the file.
-Result<std::unique_ptr<ChatTemplate>> chat_template_of(const ModelFiles& files, const std::string& override_path);
+// The text of the template in the file at `override_path` where that is not empty, else of the model's own; "" where
+// there is neither. The Error names the file.
+Result<std::string> chat_template_source_of(const ModelFiles& files, const std::string& override_path);
+
+// That text parsed; nullptr where it is empty. The Error says whose template it is.
+Result<std::unique_ptr<ChatTemplate>> chat_template_of(const std::string& source, const std::string& override_path);
 
 // What generation_config.json says, or the GGUF's keys general.sampling.*; nullopt where they are silent.
 struct GenerationDefaults {

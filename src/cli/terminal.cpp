@@ -78,6 +78,38 @@ LineReader::Outcome LineReader::next(std::string& line) {
   }
 }
 
+namespace {
+
+// The length of the sequence that `text` begins with: ESC [ parameters (0x30-0x3F) intermediates (0x20-0x2F) final
+// (0x40-0x7E); ESC O final (function keys); ESC and one character (Alt with a key).
+size_t escape_sequence_bytes(std::string_view text) {
+  const auto is_within = [&](size_t at, char low, char high) {
+    return at < text.size() && text[at] >= low && text[at] <= high;
+  };
+  if (!is_within(1, '\x20', '\x7E')) return 1;
+  if (text[1] == 'O' && is_within(2, '\x40', '\x7E')) return 3;
+  if (text[1] != '[') return 2;
+  size_t end = 2;
+  while (is_within(end, '\x30', '\x3F')) ++end;
+  while (is_within(end, '\x20', '\x2F')) ++end;
+  return is_within(end, '\x40', '\x7E') ? end + 1 : 2;
+}
+
+}  // namespace
+
+std::string without_escape_sequences(std::string_view line) {
+  std::string kept;
+  for (size_t at = 0; at < line.size();) {
+    if (line[at] == '\033') {
+      at += escape_sequence_bytes(line.substr(at));
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(line[at++]);
+    if ((byte >= 0x20 && byte != 0x7F) || byte == '\t') kept.push_back(static_cast<char>(byte));
+  }
+  return kept;
+}
+
 std::string read_all_input() {
   std::string text;
   char buffer[65536];

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tidemill {
 
@@ -38,6 +39,10 @@ class LineReader {
  private:
   std::string pending_;
 };
+
+// A typed line without the escape sequences (ECMA-48) that keys like the arrows leave in it, and without other control
+// characters but tabs. What follows an unfinished sequence is kept.
+std::string without_escape_sequences(std::string_view line);
 
 // All of standard input.
 std::string read_all_input();

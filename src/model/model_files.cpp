@@ -117,11 +117,12 @@ Result<ModelFiles> with_texts(Result<std::unique_ptr<WeightFile>> weights, const
   return files;
 }
 
-// The last part of a path that may end in a slash.
+// The last part of a path that may end in a slash, or the whole of one that has no parts ("/").
 std::string folder_name(const fs::path& folder) {
   std::error_code failed;
-  const fs::path whole = fs::canonical(folder, failed);
-  return printable((failed ? folder : whole).filename().native(), 200);
+  const fs::path canonical = fs::canonical(folder, failed);
+  const fs::path& whole = failed ? folder : canonical;
+  return printable((whole.has_filename() ? whole.filename() : whole).native(), 200);
 }
 
 std::vector<fs::path> files_ending_in(const fs::path& folder, const std::string& ending) {

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "model/model_files.h"
 #include "test_data.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace tidemill {
@@ -43,6 +46,18 @@ TEST(ModelText, AVocabularyIsEnoughForATokenizer) {
   const Result<ModelFiles> files = open_model_files(testing::data_path("ggml-vocab/ggml-vocab-phi-3.gguf"));
   ASSERT_TRUE(files.ok());
   EXPECT_EQ((*tokenizer_of(*files))->vocab_size(), 32064u);
+}
+
+TEST(ModelText, AGivenTemplateTakesThePlaceOfTheModelsOwn) {
+  ModelFiles files;
+  files.chat_template = "own";
+  EXPECT_EQ(*chat_template_source_of(files, ""), "own");
+  const std::string path = ::testing::TempDir() + "given.jinja";
+  std::ofstream(path) << "{% if x %}";
+  EXPECT_EQ(*chat_template_source_of(files, path), "{% if x %}");
+  EXPECT_FALSE(chat_template_source_of(files, "/nowhere/x.jinja").ok());
+  EXPECT_EQ(chat_template_of("{% if x %}", path).error().message.find("chat template " + path + ": line 1"), 0u);
+  EXPECT_EQ(*chat_template_of("", ""), nullptr);
 }
 
 TEST(ModelText, TextFilesHaveALimit) {

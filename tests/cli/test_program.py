@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import pty
 import signal
 import socket
 import subprocess
@@ -40,8 +41,8 @@ def test_help_goes_to_standard_output():
 @pytest.mark.parametrize("command", ["serve", "chat", "complete", "tokenize", "inspect", "perplexity", "bench"])
 def test_every_command_has_help(command):
     done = run(command, "--help")
-    assert done.returncode == 0 and f"Usage: tidemill {command}".encode() in done.stdout and b"[default: " in done.stdout \
-        or command in ("inspect",)
+    assert done.returncode == 0 and f"Usage: tidemill {command}".encode() in done.stdout
+    assert b"[default: " in done.stdout or command == "inspect"  # which has none to show
 
 
 def test_version():
@@ -57,6 +58,9 @@ def test_version():
     (["serve", "x", "--ssl-certfile", "c.pem"], b"--ssl-keyfile"),
     (["serve", "x", "--max-model-len", "nine"], b"--max-model-len: 'nine' is not a number"),
     (["perplexity", "x.txt"], b"--model PATH"),
+    (["chat", "x", "--url", "http://127.0.0.1:1"], b"not both"),
+    (["complete", "--model", "x", "--url", "http://127.0.0.1:1"], b"not both"),
+    (["complete", "--model", "x", "one", "two\n\033[31m"], b"one argument too many"),
 ])
 def test_mistakes_in_usage(arguments, said):
     done = run(*arguments)
@@ -73,6 +77,23 @@ def test_a_file_that_is_no_model(tmp_path):
 def test_an_absent_file():
     done = run("inspect", "/nowhere/model.gguf")
     assert done.returncode == 1 and b"model.gguf" in done.stderr
+
+
+def test_a_folder_without_a_name():
+    done = run("inspect", "/")
+    assert done.returncode == 1 and done.stderr.startswith(b"tidemill: /: holds neither")
+
+
+def test_keys_without_a_meaning_do_not_reach_the_model():
+    # On a terminal of 200 columns; the tiny model has no chat template, so a line that is no command would be refused.
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([BINARY, "chat", ROOT / "tests/golden/tiny-models/llama"], stdin=theirs, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as chat:
+        os.close(theirs)
+        os.write(ours, b"\033[A/history\n\033[A\n\004")
+        said = chat.communicate(timeout=60)[1]
+    os.close(ours)
+    assert chat.returncode == 0 and b"no such command" not in said and b"tidemill: " not in said
 
 
 def test_configuration_file_with_a_wrong_name(tmp_path):

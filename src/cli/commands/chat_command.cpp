@@ -95,7 +95,7 @@ class ChatCommand final : public Command {
         whole.clear();
         continue;
       }
-      whole += line;
+      whole += interactive_ ? without_escape_sequences(line) : line;
       if (whole.empty() || whole.back() != '\\') return whole;
       whole.back() = '\n';
     }

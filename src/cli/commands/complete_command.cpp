@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/printable.h"
 #include "cli/commands/command.h"
 #include "cli/terminal.h"
 #include "cli/text_source.h"
@@ -35,9 +36,10 @@ class CompleteCommand final : public Command {
   }
 
   Result<void> check() override {
+    if (!run_.model_path.empty() && !server_.url.empty()) return error("give either --model or --url, not both");
     // A path that is not needed is the prompt.
     if (!run_.model_path.empty() || !server_.url.empty()) {
-      if (!prompt_.empty()) return error("'{}' is one argument too many", prompt_);
+      if (!prompt_.empty()) return error("'{}' is one argument too many", printable(prompt_));
       prompt_ = positional_model_;
     } else {
       run_.model_path = positional_model_;

@@ -92,10 +92,10 @@ void show_tokenizer(const Tokenizer& tokenizer) {
 
 void show_template(const ModelFiles& files) {
   if (files.chat_template.empty()) return line("template", "none: the model continues texts");
-  const Result<std::unique_ptr<ChatTemplate>> parsed = chat_template_of(files, "");
+  const Result<std::unique_ptr<ChatTemplate>> parsed = chat_template_of(files.chat_template, "");
   if (!parsed) return line("template", "cannot be used: " + parsed.error().message);
   line("template",
-       fmt::format("{} characters{}{}", files.chat_template.size(), (*parsed)->mentions("tools") ? ", knows tools" : "",
+       fmt::format("{} bytes{}{}", files.chat_template.size(), (*parsed)->mentions("tools") ? ", knows tools" : "",
                    (*parsed)->mentions("enable_thinking") ? ", can turn thinking off" : ""));
 }
 
