@@ -107,6 +107,7 @@ class Bench {
                 static_cast<double>(head_->size_bytes()) * 1e-6);
     std::printf("%6s %12s %12s %12s %14s %12s\n", "rows", "layers ms", "GMAC/s", "head ms", "attention ms", "rows/s");
     for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) measure(rows);
+    measure_prefill(options_.quick ? 1024 : 6144);
   }
 
  private:
@@ -118,11 +119,22 @@ class Bench {
     logits_.assign(n * vocabulary, 0.0f);
     const double layers_seconds = best_seconds(options_, [&] { all_layers(rows); });
     const double head_seconds = best_seconds(options_, [&] { head(rows); });
-    const double attention_seconds = best_seconds(options_, [&] { attention_of(rows, 160); });
+    const double attention_seconds = best_seconds(options_, [&] { attention_of(rows, 1, 160); });
     const double macs = 30.0 * width * (qkv_width + width + 3.0 * hidden) * rows;
     std::printf("%6d %12.3f %12.1f %12.3f %14.3f %12.0f\n", rows, layers_seconds * 1e3, macs / layers_seconds * 1e-9,
                 head_seconds * 1e3, attention_seconds * 1e3,
                 rows / (layers_seconds + head_seconds + attention_seconds));
+  }
+
+  // Attention of the last rows of one long prompt.
+  void measure_prefill(int32_t length) {
+    constexpr int rows = 256;
+    x_.assign(size_t{rows} * width, 0.0f);
+    qkv_.assign(size_t{rows} * qkv_width, 0.25f);
+    const double seconds = best_seconds(options_, [&] { attention_of(1, rows, length); });
+    const double macs = 2.0 * num_layers * num_heads * head_dim * rows * (length - rows / 2.0);
+    std::printf("attention of %d prompt rows up to position %d: %.1f ms, %.1f GMAC/s\n", rows, length, seconds * 1e3,
+                macs / seconds * 1e-9);
   }
 
   void all_layers(int32_t rows) {
@@ -143,22 +155,23 @@ class Bench {
                       .output = {logits_.data(), rows, vocabulary}});
   }
 
-  // Decode of `rows` sequences at a context of `length` positions, all layers.
-  void attention_of(int32_t rows, int32_t length) {
+  // The last `rows_each` rows of each of `num_sequences` sequences of `length` positions, all layers.
+  void attention_of(int32_t num_sequences, int32_t rows_each, int32_t length) {
     constexpr int block_size = 32;
+    const int32_t rows = num_sequences * rows_each;
     const int32_t blocks_each = (length + block_size - 1) / block_size;
     const KvShape shape = {num_kv_heads, head_dim, head_dim, block_size};
     const size_t layer_bytes = shape.layer_bytes(KvFormat::fp16), slot_bytes = layer_bytes * num_layers;
-    const size_t kv_bytes = slot_bytes * static_cast<size_t>(rows * blocks_each);
+    const size_t kv_bytes = slot_bytes * static_cast<size_t>(num_sequences * blocks_each);
     if (kv_bytes > kv_bytes_) kv_ = backend_.allocate(kv_bytes / sizeof(float));
     kv_bytes_ = std::max(kv_bytes_, kv_bytes);
     const KvArena arena = {reinterpret_cast<std::byte*>(kv_->data()), slot_bytes, layer_bytes, KvFormat::fp16};
-    std::vector<BlockPlace> places(static_cast<size_t>(rows * blocks_each));
+    std::vector<BlockPlace> places(static_cast<size_t>(num_sequences * blocks_each));
     for (size_t i = 0; i < places.size(); ++i) places[i].slot = static_cast<uint32_t>(i);
     std::vector<KvSegment> segments;
-    for (int32_t i = 0; i < rows; ++i) {
+    for (int32_t i = 0; i < num_sequences; ++i) {
       segments.push_back(
-          {i, 1, length - 1, 0,
+          {i * rows_each, rows_each, length - rows_each, 0,
            std::span(places).subspan(static_cast<size_t>(i * blocks_each), static_cast<size_t>(blocks_each))});
     }
     const KvGroupView view = {shape, std::span(&arena, 1), segments};
