@@ -1,8 +1,9 @@
 // How fast the CPU backend's operations are on the shapes of a small model.
 //
-// Usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--quick]
-// One "pass" streams the weights of all layers once (30 different sets of matrices, as a model has), for all rows of
-// the batch. Best of several passes, because other work on the machine only ever makes one slower.
+// Usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--quick]
+// With --rows: only products, of so many rows. One "pass" streams the weights of all layers once (30 different sets of
+// matrices, as a model has), for all rows of the batch. Best of several passes, because other work on the machine only
+// ever makes one slower.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +27,7 @@ struct Options {
   std::string kernels;
   int32_t threads = 0;
   DType type = DType::q4_1;
+  int32_t rows = 0;
   bool quick = false;
 };
 
@@ -106,6 +108,7 @@ class Bench {
                 backend_.num_threads(), dtype_name(options_.type), static_cast<double>(layer_bytes) * 1e-6,
                 static_cast<double>(head_->size_bytes()) * 1e-6);
     std::printf("%6s %12s %12s %12s %14s %12s\n", "rows", "layers ms", "GMAC/s", "head ms", "attention ms", "rows/s");
+    if (options_.rows > 0) return measure(options_.rows);
     for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) measure(rows);
     measure_prefill(options_.quick ? 1024 : 6144);
   }
@@ -119,7 +122,8 @@ class Bench {
     logits_.assign(n * vocabulary, 0.0f);
     const double layers_seconds = best_seconds(options_, [&] { all_layers(rows); });
     const double head_seconds = best_seconds(options_, [&] { head(rows); });
-    const double attention_seconds = best_seconds(options_, [&] { attention_of(rows, 1, 160); });
+    const double attention_seconds =
+        options_.rows > 0 ? 0.0 : best_seconds(options_, [&] { attention_of(rows, 1, 160); });
     const double macs = 30.0 * width * (qkv_width + width + 3.0 * hidden) * rows;
     std::printf("%6d %12.3f %12.1f %12.3f %14.3f %12.0f\n", rows, layers_seconds * 1e3, macs / layers_seconds * 1e-9,
                 head_seconds * 1e3, attention_seconds * 1e3,
@@ -207,6 +211,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.kernels = value;
     } else if (flag == "--threads") {
       options.threads = std::atoi(value.c_str());
+    } else if (flag == "--rows") {
+      options.rows = std::atoi(value.c_str());
     } else if (flag == "--type") {
       int type = 0;
       while (type < num_dtypes && value != dtype_name(static_cast<DType>(type))) ++type;
@@ -225,7 +231,7 @@ bool parse(int argc, char** argv, Options& options) {
 int main(int argc, char** argv) {
   tidemill::Options options;
   if (!tidemill::parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--quick]\n");
+    std::fprintf(stderr, "usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--quick]\n");
     return 1;
   }
   auto backend = tidemill::make_cpu_backend({.num_threads = options.threads, .kernels = options.kernels});

@@ -94,7 +94,7 @@ TEST_P(RealModels, Gemma3GivesTheReferencesTokens) {
   expect_agreement("gemma-3-270m-q4_k_m.gguf", "gemma3-handed.json", GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, RealModels, ::testing::Values("avx2", "avx512"),
+INSTANTIATE_TEST_SUITE_P(Kernels, RealModels, ::testing::Values("avx2", "avx512", "amx"),
                          [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
 
 }  // namespace

@@ -46,7 +46,7 @@ void add_compute_options(OptionList& list, RunOptions& target) {
   list.group("Compute");
   list.integer("--threads,-t", &target.num_threads, "N", 0, 1024, "Compute threads; 0 = every core.");
   list.choice("--kernels", &target.kernels,
-              {{"auto", "auto"}, {"scalar", "scalar"}, {"avx2", "avx2"}, {"avx512", "avx512"}},
+              {{"auto", "auto"}, {"scalar", "scalar"}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"amx", "amx"}},
               "Instruction set of the kernels; auto = the best that the machine has.");
 }
 

@@ -190,7 +190,8 @@ void CpuBackend::product(const Product& args) {
   TM_CHECK(!gated || args.softcap == 0.0f, "only a stacked product has a soft cap");
   if (num_rows == 0) return;
   const auto cols = static_cast<size_t>(matrix.cols());
-  if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k));
+  // Kernels may read, and then not use, a tile's worth of blocks beyond the last.
+  if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k) + max_tile_rows);
   if (matrix.any_float()) act_floats_.reserve(static_cast<size_t>(num_rows) * cols);
   for (WorkerScratch& scratch : scratch_) scratch.row.reserve(cols + panel_rows);
 

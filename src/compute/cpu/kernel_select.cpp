@@ -1,5 +1,9 @@
 #include "compute/cpu/kernel_select.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <string>
 #include <vector>
 
@@ -17,6 +21,15 @@ constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar);
 constexpr KernelTable avx2_table = TM_KERNEL_TABLE(avx2);
 constexpr KernelTable avx512_table = TM_KERNEL_TABLE(avx512);
 
+constexpr KernelTable make_amx_table() {
+  KernelTable table = avx512_table;
+  table.name = "amx";
+  table.tile_rows = amx::product_tile_rows;
+  table.product_panels = amx::product_panels;
+  return table;
+}
+constexpr KernelTable amx_table = make_amx_table();
+
 // These builtins also ask whether the operating system saves the wide registers.
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -28,8 +41,26 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+// The matrix unit: the processor has it, and the operating system grants its registers to this process when asked.
+// Threads started later have them, too.
+bool has_amx() {
+#if defined(__linux__) && defined(__x86_64__)
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr uint32_t bf16 = 1u << 22, tiles = 1u << 24, int8 = 1u << 25;
+  if ((d & (bf16 | tiles | int8)) != (bf16 | tiles | int8)) return false;
+  constexpr long get_permitted = 0x1022, request_permission = 0x1023, tile_data = 18;
+  if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0) return false;
+  unsigned long permitted = 0;
+  return syscall(SYS_arch_prctl, get_permitted, &permitted) == 0 && (permitted >> tile_data & 1) != 0;
+#else
+  return false;
+#endif
+}
+
 std::vector<const KernelTable*> find_kernels() {
   std::vector<const KernelTable*> tables;
+  if (has_amx()) tables.push_back(&amx_table);
   if (has_avx512()) tables.push_back(&avx512_table);
   if (has_avx2()) tables.push_back(&avx2_table);
   tables.push_back(&scalar_table);

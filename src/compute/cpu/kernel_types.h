@@ -11,7 +11,7 @@ namespace tidemill::cpu {
 
 inline constexpr int panel_rows = 16;       // weight rows (outputs) of a panel; the width of every tile
 inline constexpr int block_k = 32;          // inputs per quantized block
-inline constexpr int max_tile_rows = 12;    // activation rows of a tile, at most
+inline constexpr int max_tile_rows = 16;    // activation rows of a tile, at most
 inline constexpr int softmax_tile = 64;     // positions between two rescalings of the online softmax
 inline constexpr int attention_span = 512;  // positions of one partial attention result, at absolute multiples
 inline constexpr int max_queries = 32;      // queries that share one pass over the keys

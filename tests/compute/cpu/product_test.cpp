@@ -2,6 +2,7 @@
 // the same quantized activations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "random_weights.h"
@@ -138,6 +139,40 @@ TEST_P(ProductTest, RowsAreBitEqualInAnyCompany) {
                           .output = {out.data(), num_rows, num_outputs}});
         ASSERT_EQ(std::memcmp(out.data(), alone.data() + first * num_outputs, out.size() * sizeof(float)), 0)
             << dtype_name(type) << ", " << num_rows << " rows, " << num_threads << " threads";
+      }
+    }
+  }
+}
+
+// The matrix unit makes whole numbers, and what follows is AVX-512's: every quantized type, any number of rows.
+TEST(AmxProducts, AreBitEqualToThoseOfAvx512) {
+  const auto names = kernel_names();
+  if (std::find(names.begin(), names.end(), "amx") == names.end()) GTEST_SKIP() << "no matrix unit";
+  auto amx = backend_for("amx", 1), avx512 = backend_for("avx512", 1);
+  for (const DType type : all_types) {
+    if (!is_block_format(type)) continue;
+    // 1280 inputs are more than one piece of unpacked codes; 40 outputs end in half a panel.
+    for (const int cols : {256, 1280}) {
+      const int num_outputs = 40;
+      const RandomWeights weights(type, num_outputs, cols, 71), others(type, num_outputs, cols, 72);
+      for (const auto layout : {MatrixLayout::stacked, MatrixLayout::gated}) {
+        const auto by_amx = load(*amx, {weights.part(), others.part()}, layout);
+        const auto by_avx512 = load(*avx512, {weights.part(), others.part()}, layout);
+        const int width = layout == MatrixLayout::gated ? num_outputs : 2 * num_outputs;
+        for (int num_rows = 1; num_rows <= 150; num_rows += num_rows < 70 ? 1 : 29) {
+          auto x = random_floats(static_cast<size_t>(num_rows * cols), 73);
+          std::vector<float> got(static_cast<size_t>(num_rows * width), NAN), want = got;
+          amx->product({.input = {x.data(), num_rows, cols},
+                        .norm = {},
+                        .matrix = by_amx.get(),
+                        .output = {got.data(), num_rows, width}});
+          avx512->product({.input = {x.data(), num_rows, cols},
+                           .norm = {},
+                           .matrix = by_avx512.get(),
+                           .output = {want.data(), num_rows, width}});
+          ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
+              << dtype_name(type) << ", " << num_rows << " rows of " << cols;
+        }
       }
     }
   }

@@ -113,7 +113,7 @@ std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
   return text;
 }
 
-const auto all_kernels = ::testing::Values("scalar", "avx2", "avx512");
+const auto all_kernels = ::testing::Values("scalar", "avx2", "avx512", "amx");
 
 INSTANTIATE_TEST_SUITE_P(Files, TinyModels,
                          ::testing::Combine(::testing::Values("llama", "llama-bias", "llama-head-dim",

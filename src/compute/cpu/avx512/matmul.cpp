@@ -1,3 +1,3 @@
 #include "compute/cpu/avx512/simd.h"
 // The instruction set's vectors come first.
-#include "compute/cpu/generic/matmul.h"
+#include "compute/cpu/generic/product_panels.h"

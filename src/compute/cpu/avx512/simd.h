@@ -6,7 +6,9 @@
 
 #include "compute/cpu/generic/storage.h"
 
+#ifndef TM_ISA  // amx/simd.h names itself
 #define TM_ISA avx512
+#endif
 #define TM_INLINE inline __attribute__((always_inline))
 #ifdef TM_NO_UNROLL
 #define TM_UNROLL
@@ -14,7 +16,7 @@
 #define TM_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-namespace tidemill::avx512 {
+namespace tidemill::TM_ISA {
 namespace {
 
 using cpu::BFloat;
@@ -185,4 +187,4 @@ TM_INLINE MF m_fma(MF a, MF b, MF c) {
 }
 
 }  // namespace
-}  // namespace tidemill::avx512
+}  // namespace tidemill::TM_ISA

@@ -1,0 +1,235 @@
+// Products of quantized panels with many rows on the matrix unit.
+//
+// The unit makes the dot products of a block for 16 rows and 16 outputs at once, in whole numbers and therefore exactly;
+// what follows (conversion, scale, min) are the vector operations of generic/matmul.h in their order. So the results
+// are bit-equal to those of AVX-512, which takes the steps of a few rows.
+//
+// A panel's codes are unpacked to signed bytes once for a group of rows, in pieces that stay in the first-level cache.
+#pragma once
+
+#include "compute/cpu/amx/simd.h"
+#include "compute/cpu/generic/matmul.h"
+
+namespace tidemill::amx {
+namespace {
+
+constexpr int avx512_rows = 3;     // up to so many rows, reading the weights is what takes time
+constexpr int group_rows = 128;    // activation rows that share one unpacking
+constexpr int piece_blocks = 32;   // blocks unpacked at once: 16 KiB
+constexpr int sums_in_flight = 4;  // a tile that is stored right after its product stalls the unit
+
+struct Workspace {
+  alignas(64) int8_t codes[piece_blocks][block_k / 4][tile_stride];
+  alignas(64) int32_t dots[sums_in_flight][tile_rows][panel_rows];
+  alignas(64) float sums[2][group_rows][panel_rows];
+};
+
+// code - zero_point of `count` blocks, as the matrix unit wants them. Meanwhile `next`, the same blocks' share of the
+// panel that follows in memory, comes into the second-level cache: between two panels the processor loses the track.
+template <typename Kind>
+TM_INLINE void unpack_blocks(const Panels& panels, const uint8_t* codes, const uint8_t* next, int count,
+                             Workspace& work) {
+  const MB zero = _mm512_set1_epi8(Kind::has_min ? 0 : static_cast<char>(1 << panels.zero_shift));
+  const MB table = Kind::lookup ? _mm512_sub_epi8(b_table(panels.table), zero) : zero;
+  const auto finish = [&](MB x) {
+    if constexpr (Kind::lookup) return b_lookup(table, x);
+    if constexpr (!Kind::has_min) return _mm512_sub_epi8(x, zero);
+    return x;
+  };
+  for (int b = 0; b < count; ++b, codes += Kind::code_bytes, next += Kind::block_bytes) {
+    TM_UNROLL
+    for (int line = 0; line < Kind::block_bytes; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T1);
+    }
+    auto* out = reinterpret_cast<__m512i*>(work.codes[b]);
+    TM_UNROLL
+    for (int j = 0; j < Kind::bits; ++j) {
+      const MB x = b_load(codes + j * 64);
+      if constexpr (Kind::bits == 8) {
+        _mm512_store_si512(out + j, finish(x));
+      } else {
+        _mm512_store_si512(out + j, finish(b_low(x)));
+        _mm512_store_si512(out + j + 4, finish(b_high(x)));
+      }
+    }
+  }
+}
+
+// Consecutive blocks of one panel and one tile of rows.
+template <typename Kind>
+struct BlockRun {
+  const int8_t* codes;   // unpacked, 512 bytes per block
+  const ActBlock* acts;  // of the first block; `stride` of them per block
+  int stride;
+  const typename Kind::Scale* scales;
+  const typename Kind::Scale* mins;
+  int count;  // of products: blocks x groups
+};
+
+template <typename Kind, int T>
+TM_INLINE void start_dots(const BlockRun<Kind>& run, int i) {
+  constexpr int act_bytes = block_k / Kind::groups;
+  const ActBlock* act = run.acts + i / Kind::groups * run.stride;
+  tile_zero<T>();
+  tile_load<4 + T % 2>(act->q + i % Kind::groups * act_bytes, sizeof(ActBlock));
+  tile_load<6 + T % 2>(run.codes + i * act_bytes * panel_rows, tile_stride);
+  tile_dot<T, 4 + T % 2, 6 + T % 2>();
+}
+
+// The float operations of add_block in generic/matmul.h.
+template <typename Kind, int R>
+TM_INLINE void add_dots(const BlockRun<Kind>& run, int i, const int32_t (*dots)[panel_rows], MF (&sums)[R]) {
+  const int which = Kind::groups == 1 ? 0 : 1 + i % Kind::groups;
+  const ActBlock* act = run.acts + i / Kind::groups * run.stride;
+  const MF scale = m_load(run.scales + i * panel_rows);
+  TM_UNROLL
+  for (int r = 0; r < R; ++r) {
+    sums[r] = m_fma(m_from(_mm512_load_si512(dots[r])), m_mul(scale, m_set(act[r].scale)), sums[r]);
+  }
+  if constexpr (Kind::has_min) {
+    const MF min = m_load(run.mins + i * panel_rows);
+    TM_UNROLL
+    for (int r = 0; r < R; ++r) sums[r] = m_fma(min, m_set(act[r].scaled_sum[which]), sums[r]);
+  }
+}
+
+// Fetches product i from tile T, starts product `next` there, if there is one, and adds the fetched one.
+template <typename Kind, int R, int T>
+TM_INLINE void one_product(const BlockRun<Kind>& run, int i, bool more, Workspace& work, MF (&sums)[R]) {
+  tile_store<T>(work.dots[T], tile_stride);
+  if (more) start_dots<Kind, T>(run, i + sums_in_flight);
+  add_dots<Kind, R>(run, i, work.dots[T], sums);
+}
+
+// sums[r] += the products of the run, for rows 0 .. R - 1.
+template <typename Kind, int R>
+void run_blocks(const BlockRun<Kind> run, Workspace& work, float (*out)[panel_rows]) {
+  MF sums[R];
+  TM_UNROLL
+  for (int r = 0; r < R; ++r) sums[r] = _mm512_load_ps(out[r]);
+  const int count = run.count;
+  start_dots<Kind, 0>(run, 0);
+  if (count > 1) start_dots<Kind, 1>(run, 1);
+  if (count > 2) start_dots<Kind, 2>(run, 2);
+  if (count > 3) start_dots<Kind, 3>(run, 3);
+  int i = 0;
+  for (; i + 2 * sums_in_flight <= count; i += sums_in_flight) {
+    one_product<Kind, R, 0>(run, i, true, work, sums);
+    one_product<Kind, R, 1>(run, i + 1, true, work, sums);
+    one_product<Kind, R, 2>(run, i + 2, true, work, sums);
+    one_product<Kind, R, 3>(run, i + 3, true, work, sums);
+  }
+  for (; i < count; i += sums_in_flight) {
+    one_product<Kind, R, 0>(run, i, i + 4 < count, work, sums);
+    if (i + 1 < count) one_product<Kind, R, 1>(run, i + 1, i + 5 < count, work, sums);
+    if (i + 2 < count) one_product<Kind, R, 2>(run, i + 2, i + 6 < count, work, sums);
+    if (i + 3 < count) one_product<Kind, R, 3>(run, i + 3, i + 7 < count, work, sums);
+  }
+  TM_UNROLL
+  for (int r = 0; r < R; ++r) _mm512_store_ps(out[r], sums[r]);
+}
+
+// sums = panel x rows first .. first + count - 1, count <= group_rows. Rows are taken four at a time: those beyond the
+// tile's end are other blocks' data, whose sums nobody reads.
+template <typename Kind>
+void quantized_group(const Panels& panels, const uint8_t* panel, const Activations& input, int first, int count,
+                     Workspace& work, float (*sums)[panel_rows]) {
+  using Scale = typename Kind::Scale;
+  const int num_blocks = input.cols / block_k;
+  const auto* scales = reinterpret_cast<const Scale*>(panel + static_cast<size_t>(num_blocks) * Kind::code_bytes);
+  const Scale* mins = scales + static_cast<size_t>(num_blocks) * Kind::scale_count;
+  for (int r = 0; r < count; ++r) _mm512_store_ps(sums[r], m_zero());
+  for (int b = 0; b < num_blocks; b += piece_blocks) {
+    const int blocks = num_blocks - b < piece_blocks ? num_blocks - b : piece_blocks;
+    const uint8_t* next = panel + static_cast<size_t>(num_blocks + b) * Kind::block_bytes;
+    unpack_blocks<Kind>(panels, panel + static_cast<size_t>(b) * Kind::code_bytes, next, blocks, work);
+    for (int row = 0; row < count; row += tile_rows) {
+      const int rows = count - row < tile_rows ? count - row : tile_rows;
+      const BlockRun<Kind> run = {
+          .codes = work.codes[0][0],
+          .acts = input.blocks + static_cast<size_t>(first + row) * static_cast<size_t>(num_blocks) + b * rows,
+          .stride = rows,
+          .scales = scales + static_cast<size_t>(b) * Kind::scale_count,
+          .mins = mins + static_cast<size_t>(b) * Kind::scale_count,
+          .count = blocks * Kind::groups};
+      if (rows > 12) {
+        run_blocks<Kind, 16>(run, work, sums + row);
+      } else if (rows > 8) {
+        run_blocks<Kind, 12>(run, work, sums + row);
+      } else if (rows > 4) {
+        run_blocks<Kind, 8>(run, work, sums + row);
+      } else {
+        run_blocks<Kind, 4>(run, work, sums + row);
+      }
+    }
+  }
+}
+
+template <typename Kind>
+TM_INLINE void quantized(const Panels& panels, const uint8_t* panel, const Activations& input, int first, int count,
+                         TileScope& tiles, Workspace& work, float (*sums)[panel_rows]) {
+  tiles.configure(block_k / Kind::groups);
+  quantized_group<Kind>(panels, panel, input, first, count, work, sums);
+}
+
+template <typename T>
+void float_group(const uint8_t* panel, const Activations& input, int first, int count, float (*sums)[panel_rows]) {
+  for (int row = 0; row < count; row += tile_rows) {
+    const int rows = count - row < tile_rows ? count - row : tile_rows;
+    float_rows<T>(panel, input, first + row, rows, sums + row);
+  }
+}
+
+void panel_group(const Panels& panels, int32_t panel, const Activations& input, int first, int count, TileScope& tiles,
+                 Workspace& work, float (*sums)[panel_rows]) {
+  const uint8_t* data = panels.data + panel * panels.stride;
+  switch (panels.kind) {
+    case PackedKind::f32:
+      return float_group<float>(data, input, first, count, sums);
+    case PackedKind::f16:
+      return float_group<Half>(data, input, first, count, sums);
+    case PackedKind::bf16:
+      return float_group<BFloat>(data, input, first, count, sums);
+    case PackedKind::u4_zero_h:
+      return quantized<Quantized<Half, 4, false>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u4_min_h:
+      return quantized<Quantized<Half, 4, true>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u4_min_f:
+      return quantized<Quantized<float, 4, true>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::c4_zero_f:
+      return quantized<Quantized<float, 4, false, 1, true>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u8_zero_h:
+      return quantized<Quantized<Half, 8, false>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u8_min_h:
+      return quantized<Quantized<Half, 8, true>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u8_min_f:
+      return quantized<Quantized<float, 8, true>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u8x2_zero_f:
+      return quantized<Quantized<float, 8, false, 2>>(panels, data, input, first, count, tiles, work, sums);
+    case PackedKind::u8x2_min_f:
+      return quantized<Quantized<float, 8, true, 2>>(panels, data, input, first, count, tiles, work, sums);
+  }
+}
+
+}  // namespace
+
+void product_panels(const ProductTask& task, int32_t first, int32_t end) {
+  const int32_t num_rows = task.input.num_rows;
+  if (num_rows <= avx512_rows) return avx512::product_panels(task, first, end);
+  TileScope tiles;
+  Workspace work;
+  for (int32_t panel = first; panel < end; ++panel) {
+    for (int32_t row = 0; row < num_rows; row += group_rows) {
+      const int32_t rows = num_rows - row < group_rows ? num_rows - row : group_rows;
+      panel_group(task.panels, panel, task.input, row, rows, tiles, work, work.sums[0]);
+      if (task.activation == ActivationKind::none) {
+        store_tile(task, panel, row, rows, work.sums[0]);
+        continue;
+      }
+      panel_group(task.up, panel, task.input, row, rows, tiles, work, work.sums[1]);
+      store_gated_tile(task, panel, row, rows, work.sums[0], work.sums[1]);
+    }
+  }
+}
+
+}  // namespace tidemill::amx
