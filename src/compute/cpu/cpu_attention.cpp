@@ -23,13 +23,19 @@ size_t state_floats(int32_t num_queries, const KvShape& shape) {
 
 AttentionState state_at(float* floats, int32_t num_queries, const KvShape& shape) {
   float* sums = floats + static_cast<size_t>(num_queries) * static_cast<size_t>(value_stride(shape));
-  return {.largest = sums + static_cast<size_t>(num_queries) * 16, .sums = sums, .acc = floats};
+  return {.bases = sums + static_cast<size_t>(num_queries) * 16, .sums = sums, .acc = floats};
 }
 
-// Rows whose queries share one pass over the keys.
-int32_t rows_together(const Attention& args) {
-  const int32_t group = args.num_heads / args.kv->shape.num_kv_heads;
-  return std::max(1, max_queries / group);
+// Rows whose queries share one pass over the keys: many, for every pass makes floats of the keys and values; fewer
+// where threads would have too few pieces to share out evenly.
+int32_t rows_together(const Attention& args, int32_t num_threads) {
+  constexpr int32_t pieces_per_thread = 4;
+  const int32_t num_kv_heads = args.kv->shape.num_kv_heads, group = args.num_heads / num_kv_heads;
+  int64_t num_rows = 0;
+  for (const KvSegment& segment : args.kv->segments) num_rows += segment.num_rows;
+  const int64_t even = num_rows * num_kv_heads / (pieces_per_thread * num_threads);
+  const int32_t most = std::max(1, max_queries / group), least = std::max(1, max_queries / 2 / group);
+  return static_cast<int32_t>(std::clamp<int64_t>(even, least, most));
 }
 
 // A KV head as a block of the table shows it.
@@ -50,7 +56,7 @@ BlockRef block_ref(const KvGroupView& kv, BlockPlace place, int32_t layer, int32
 
 void CpuBackend::list_attention_items(const Attention& args) {
   items_.clear();
-  const int32_t rows = rows_together(args);
+  const int32_t rows = rows_together(args, threads_.size());
   const int32_t group = args.num_heads / args.kv->shape.num_kv_heads;
   for (size_t s = 0; s < args.kv->segments.size(); ++s) {
     const KvSegment& segment = args.kv->segments[s];
@@ -77,12 +83,11 @@ void CpuBackend::list_attention_items(const Attention& args) {
 void CpuBackend::reserve_attention_scratch(const Attention& args) {
   const KvShape& shape = args.kv->shape;
   const int32_t group = args.num_heads / shape.num_kv_heads;
-  const int32_t num_queries = rows_together(args) * group;
+  const int32_t num_queries = rows_together(args, threads_.size()) * group;
   const auto head_dim = static_cast<size_t>(shape.head_dim), value_dim = static_cast<size_t>(shape.value_dim);
   size_t num_blocks = 0;
   for (const KvSegment& segment : args.kv->segments) num_blocks = std::max(num_blocks, segment.places.size());
   for (WorkerScratch& scratch : scratch_) {
-    scratch.packed_queries.reserve(static_cast<size_t>(num_queries + 7) / 8 * 8 * head_dim);
     scratch.tile.reserve(softmax_tile * (head_dim + value_dim));
     scratch.states.reserve(2 * state_floats(num_queries, shape));
     scratch.blocks.reserve(num_blocks);
@@ -109,21 +114,46 @@ AttentionTask CpuBackend::attention_task(const Attention& args, const AttentionI
           .blocks = scratch.blocks.data(),
           .first_block = 0,
           .sinks = args.sinks ? args.sinks + item.kv_head * group : nullptr,
-          .packed_queries = scratch.packed_queries.data(),
+          .upcoming = nullptr,
           .tile = scratch.tile.data(),
           .output = args.output.row(row) + static_cast<int64_t>(item.kv_head) * group * shape.value_dim,
           .output_stride = args.output.width};
 }
 
-void CpuBackend::attend_span(const Attention& args, const AttentionItem& item, AttentionTask& task, int32_t span,
-                             int32_t worker, const AttentionState& out) {
+// First and last position of a span that some query of the item sees.
+CpuBackend::SpanRange CpuBackend::span_range(const Attention& args, const AttentionItem& item, int32_t span) const {
+  const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
+  const int32_t first_row_position = segment.first_position + item.first_row;
+  const int32_t span_begin = span * attention_span;
+  return {.begin = args.window > 0 ? std::max(span_begin, first_row_position - args.window + 1) : span_begin,
+          .end = std::min(span_begin + attention_span, first_row_position + item.num_rows)};
+}
+
+// The blocks of the first tile of a piece, for the kernel to fetch while it computes the piece before.
+const BlockRef* CpuBackend::first_tile(const Attention& args, AttentionPiece piece, int32_t worker) {
+  const AttentionItem& item = items_[static_cast<size_t>(piece.item)];
   const KvShape& shape = args.kv->shape;
   const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
-  const int32_t span_begin = span * attention_span;
-  const int32_t end = std::min(span_begin + attention_span, task.first_position + task.num_rows);
-  const int32_t begin = task.window > 0 ? std::max(span_begin, task.first_position - task.window + 1) : span_begin;
-  task.first_block = begin / shape.block_size;
-  const int32_t last_block = (end - 1) / shape.block_size;
+  const int32_t tile_start = span_range(args, item, piece.span).begin / softmax_tile * softmax_tile;
+  BlockRef* refs = scratch_[static_cast<size_t>(worker)].upcoming;
+  for (int32_t i = 0; i * shape.block_size < softmax_tile; ++i) {
+    const int32_t block = tile_start / shape.block_size + i - segment.first_block;
+    const int32_t last = static_cast<int32_t>(segment.places.size()) - 1;
+    const BlockPlace place = segment.places[static_cast<size_t>(std::clamp(block, 0, last))];
+    refs[i] = block_ref(*args.kv, place, args.layer_in_group, item.kv_head);
+  }
+  return refs;
+}
+
+// What a piece contributes, in `out`. `next` is what the thread does afterwards; its item is -1 where that is unknown.
+void CpuBackend::attend_piece(const Attention& args, AttentionPiece piece, AttentionPiece next, AttentionTask& task,
+                              int32_t worker, const AttentionState& out) {
+  const AttentionItem& item = items_[static_cast<size_t>(piece.item)];
+  const KvShape& shape = args.kv->shape;
+  const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
+  const SpanRange range = span_range(args, item, piece.span);
+  task.first_block = range.begin / shape.block_size;
+  const int32_t last_block = (range.end - 1) / shape.block_size;
   TM_CHECK(task.first_block >= segment.first_block &&
                last_block - segment.first_block < static_cast<int32_t>(segment.places.size()),
            "every position that a query sees has a block");
@@ -132,63 +162,89 @@ void CpuBackend::attend_span(const Attention& args, const AttentionItem& item, A
     const BlockPlace place = segment.places[static_cast<size_t>(block - segment.first_block)];
     refs[block - task.first_block] = block_ref(*args.kv, place, args.layer_in_group, item.kv_head);
   }
-  kernels_.attend(task, begin, end, out);
+  task.upcoming = next.item >= 0 ? first_tile(args, next, worker) : nullptr;
+  kernels_.attend(task, range.begin, range.end, out);
 }
 
-void CpuBackend::whole_item(const Attention& args, const AttentionItem& item, int32_t worker) {
+void CpuBackend::whole_item(const Attention& args, int32_t index, int32_t next_index, int32_t worker) {
+  const AttentionItem& item = items_[static_cast<size_t>(index)];
   AttentionTask task = attention_task(args, item, worker);
   const KvShape& shape = args.kv->shape;
   float* floats = scratch_[static_cast<size_t>(worker)].states.data();
   const AttentionState state = state_at(floats, item.num_queries, shape);
-  const AttentionState next = state_at(floats + state_floats(item.num_queries, shape), item.num_queries, shape);
-  kernels_.pack_queries(task);
-  attend_span(args, item, task, item.first_span, worker, state);
-  for (int32_t i = 1; i < item.num_spans; ++i) {
-    attend_span(args, item, task, item.first_span + i, worker, next);
-    kernels_.merge(task, state, next);
+  const AttentionState later = state_at(floats + state_floats(item.num_queries, shape), item.num_queries, shape);
+  const int32_t end_span = item.first_span + item.num_spans;
+  for (int32_t span = item.first_span; span < end_span; ++span) {
+    AttentionPiece next = {index, span + 1};
+    if (span + 1 == end_span) {
+      next = {next_index, next_index >= 0 ? items_[static_cast<size_t>(next_index)].first_span : 0};
+    }
+    const bool first = span == item.first_span;
+    attend_piece(args, {index, span}, next, task, worker, first ? state : later);
+    if (!first) kernels_.merge(task, state, later);
   }
   kernels_.finish(task, state);
 }
 
+// Calls work(i, next) for the i that this thread gets, where it gets `next` afterwards; -1 = not known.
+template <typename Work>
+void CpuBackend::claim_ahead(int32_t count, Work&& work) {
+  // Who holds the next piece already may be the last to end, which matters where pieces are few.
+  const bool ahead = count >= 8 * threads_.size();
+  int32_t next = -1;
+  for (int32_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count;) {
+    if (ahead) next = next_.fetch_add(1, std::memory_order_relaxed);
+    work(i, next < count ? next : -1);
+    i = ahead ? next : next_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
 void CpuBackend::attention_whole(const Attention& args) {
-  for_each(static_cast<int32_t>(items_.size()),
-           [&](int32_t i, int32_t worker) { whole_item(args, items_[static_cast<size_t>(i)], worker); });
+  const auto num_items = static_cast<int32_t>(items_.size());
+  next_.store(0, std::memory_order_relaxed);
+  threads_.run([&](int32_t worker) {
+    claim_ahead(num_items, [&](int32_t index, int32_t next) { whole_item(args, index, next, worker); });
+  });
 }
 
 // Few items over long contexts: their spans are shared out, then merged in the order that whole_item has.
 void CpuBackend::attention_split(const Attention& args) {
   const KvShape& shape = args.kv->shape;
-  item_spans_.clear();
+  pieces_.clear();
   size_t floats = 0;
   for (size_t i = 0; i < items_.size(); ++i) {
-    items_[i].first_state = floats;
-    floats += state_floats(items_[i].num_queries, shape) * static_cast<size_t>(items_[i].num_spans);
-    for (int32_t span = 0; span < items_[i].num_spans; ++span) item_spans_.emplace_back(static_cast<int32_t>(i), span);
+    AttentionItem& item = items_[i];
+    item.first_state = floats;
+    floats += state_floats(item.num_queries, shape) * static_cast<size_t>(item.num_spans);
+    for (int32_t span = 0; span < item.num_spans; ++span) {
+      pieces_.push_back({static_cast<int32_t>(i), item.first_span + span});
+    }
   }
   states_.reserve(floats);
   const auto state_of = [&](const AttentionItem& item, int32_t span) {
-    const size_t offset = item.first_state + state_floats(item.num_queries, shape) * static_cast<size_t>(span);
+    const size_t offset =
+        item.first_state + state_floats(item.num_queries, shape) * static_cast<size_t>(span - item.first_span);
     return state_at(states_.data() + offset, item.num_queries, shape);
   };
-  const auto num_pieces = static_cast<int32_t>(item_spans_.size());
+  const auto num_pieces = static_cast<int32_t>(pieces_.size());
   const auto num_items = static_cast<int32_t>(items_.size());
   next_.store(0, std::memory_order_relaxed);
   next_merge_.store(0, std::memory_order_relaxed);
   threads_.run([&](int32_t worker) {
-    for (int32_t piece = next_++; piece < num_pieces; piece = next_++) {
-      const auto [index, span] = item_spans_[static_cast<size_t>(piece)];
-      const AttentionItem& item = items_[static_cast<size_t>(index)];
+    claim_ahead(num_pieces, [&](int32_t index, int32_t next_index) {
+      const AttentionPiece piece = pieces_[static_cast<size_t>(index)];
+      const AttentionPiece next = next_index >= 0 ? pieces_[static_cast<size_t>(next_index)] : AttentionPiece{-1, 0};
+      const AttentionItem& item = items_[static_cast<size_t>(piece.item)];
       AttentionTask task = attention_task(args, item, worker);
-      kernels_.pack_queries(task);
-      attend_span(args, item, task, item.first_span + span, worker, state_of(item, span));
-    }
+      attend_piece(args, piece, next, task, worker, state_of(item, piece.span));
+    });
     threads_.barrier();
     for (int32_t index = next_merge_++; index < num_items; index = next_merge_++) {
       const AttentionItem& item = items_[static_cast<size_t>(index)];
       const AttentionTask task = attention_task(args, item, worker);
-      for (int32_t span = 1; span < item.num_spans; ++span)
-        kernels_.merge(task, state_of(item, 0), state_of(item, span));
-      kernels_.finish(task, state_of(item, 0));
+      const AttentionState state = state_of(item, item.first_span);
+      for (int32_t i = 1; i < item.num_spans; ++i) kernels_.merge(task, state, state_of(item, item.first_span + i));
+      kernels_.finish(task, state);
     }
   });
 }
@@ -200,6 +256,7 @@ void CpuBackend::attention(const Attention& args) {
                softmax_tile % shape.block_size == 0,
            "heads are of whole 8 values, blocks of 16, 32 or 64 positions");
   TM_CHECK(args.output.width == args.num_heads * shape.value_dim, "attention's output has all heads");
+  TM_CHECK(args.scale > 0, "scores keep their order when they are scaled");
   list_attention_items(args);
   reserve_attention_scratch(args);
   const auto long_item = [](const AttentionItem& item) { return item.num_spans > 1; };

@@ -61,7 +61,7 @@ class CpuBackend : public Backend {
   void gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) override;
 
  private:
-  // A piece of attention: rows of one sequence, one KV head, some spans of positions.
+  // A share of attention: rows of one sequence, one KV head, some spans of positions.
   struct AttentionItem {
     int32_t segment;
     int32_t first_row;  // within the segment
@@ -72,12 +72,20 @@ class CpuBackend : public Backend {
     int32_t num_queries;
     size_t first_state = 0;  // where its partial results begin in states_, where spans are split over threads
   };
+  // One span of one item, which is what a kernel computes at once.
+  struct AttentionPiece {
+    int32_t item;
+    int32_t span;
+  };
+  struct SpanRange {
+    int32_t begin, end;
+  };
   struct WorkerScratch {
     Scratch<float> row;
-    Scratch<float> packed_queries;
     Scratch<float> tile;
     Scratch<float> states;
     Scratch<BlockRef> blocks;
+    BlockRef upcoming[softmax_tile / 16];
   };
 
   // Calls work(i, worker) for i = 0 .. count - 1, on all threads where there is enough to share.
@@ -92,9 +100,13 @@ class CpuBackend : public Backend {
   void list_attention_items(const Attention& args);
   void reserve_attention_scratch(const Attention& args);
   AttentionTask attention_task(const Attention& args, const AttentionItem& item, int32_t worker);
-  void attend_span(const Attention& args, const AttentionItem& item, AttentionTask& task, int32_t span, int32_t worker,
-                   const AttentionState& out);
-  void whole_item(const Attention& args, const AttentionItem& item, int32_t worker);
+  SpanRange span_range(const Attention& args, const AttentionItem& item, int32_t span) const;
+  const BlockRef* first_tile(const Attention& args, AttentionPiece piece, int32_t worker);
+  void attend_piece(const Attention& args, AttentionPiece piece, AttentionPiece next, AttentionTask& task,
+                    int32_t worker, const AttentionState& out);
+  void whole_item(const Attention& args, int32_t index, int32_t next_index, int32_t worker);
+  template <typename Work>
+  void claim_ahead(int32_t count, Work&& work);
   void attention_whole(const Attention& args);
   void attention_split(const Attention& args);
 
@@ -109,7 +121,7 @@ class CpuBackend : public Backend {
   RotaryTables rotary_;
   std::vector<int32_t> segment_of_row_;
   std::vector<AttentionItem> items_;
-  std::vector<std::pair<int32_t, int32_t>> item_spans_;  // (item, span) in split attention
+  std::vector<AttentionPiece> pieces_;  // of split attention
   Scratch<float> states_;
 };
 

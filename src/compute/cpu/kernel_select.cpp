@@ -14,7 +14,7 @@ namespace {
   {                                                                                                                \
     .name = #isa, .tile_rows = isa::product_tile_rows, .product_panels = isa::product_panels,                      \
     .prepare_row = isa::prepare_row, .norm_row = isa::norm_row, .rotate_and_store_row = isa::rotate_and_store_row, \
-    .pack_queries = isa::pack_queries, .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,          \
+    .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,                                             \
   }
 
 constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar);

@@ -14,7 +14,7 @@ inline constexpr int block_k = 32;          // inputs per quantized block
 inline constexpr int max_tile_rows = 16;    // activation rows of a tile, at most
 inline constexpr int softmax_tile = 64;     // positions between two rescalings of the online softmax
 inline constexpr int attention_span = 512;  // positions of one partial attention result, at absolute multiples
-inline constexpr int max_queries = 32;      // queries that share one pass over the keys
+inline constexpr int max_queries = 120;     // queries that share one pass over the keys
 
 // How the weights of a panel are packed. A quantized panel is, for its blocks b of 32 inputs,
 //   codes   [num_blocks][256 or 512 bytes]  64-byte vectors of 16 rows x 4 inputs; vector j of an 8-bit block holds
@@ -139,22 +139,23 @@ struct AttentionTask {
   int32_t num_rows, group, head_dim, value_dim, block_size;
   int32_t first_position;  // of row 0
   int32_t window;          // 0 = none
-  float scale, softcap;
+  float scale, softcap;    // scale > 0
   const BlockRef* blocks;  // blocks[i] is block first_block + i
   int32_t first_block;
-  const float* sinks;     // [group] or null
-  float* packed_queries;  // [ceil(queries / 8)][head_dim][8]
-  float* tile;            // [64 * (head_dim + value_dim)] scratch
-  float* output;          // head 0 of row 0
+  const float* sinks;        // [group] or null
+  const BlockRef* upcoming;  // the blocks of a tile that the thread reads after this span, to be fetched; or null
+  float* tile;               // [64 * (head_dim + value_dim)] scratch
+  float* output;             // head 0 of row 0
   int64_t output_stride;
 };
 
-// What a span of positions contributes to one query: the largest score, 16 partial sums of exp(score - largest), and
-// the values weighted so. `acc` [value_stride] per query, value_stride = value_dim rounded up to 16.
+// What a span of positions contributes to one query: 16 partial sums of 2^(log2(e) * score - base), and the values
+// weighted so. The base is a whole number that no exponent exceeds; minus infinity where nothing was seen. `acc`
+// [value_stride] per query, value_stride = value_dim rounded up to 16.
 struct AttentionState {
-  float* largest;  // [queries]
-  float* sums;     // [queries][16]
-  float* acc;      // [queries][value_stride]
+  float* bases;  // [queries]
+  float* sums;   // [queries][16]
+  float* acc;    // [queries][value_stride]
 };
 
 }  // namespace tidemill::cpu

@@ -17,8 +17,6 @@
   void norm_row(const cpu::NormRow& args);                                                                      \
   /* Norms and rotates the query and key heads of a row in place, stores key and value in the block. */         \
   void rotate_and_store_row(const cpu::StoreRow& args);                                                         \
-  /* Lays the queries out for attend. */                                                                        \
-  void pack_queries(const cpu::AttentionTask& task);                                                            \
   /* The contribution of positions begin .. end - 1 to every query. */                                          \
   void attend(const cpu::AttentionTask& task, int32_t begin, int32_t end, const cpu::AttentionState& out);      \
   /* into = into followed by next. */                                                                           \
@@ -44,7 +42,6 @@ struct KernelTable {
   void (*prepare_row)(const PrepareRow&);
   void (*norm_row)(const NormRow&);
   void (*rotate_and_store_row)(const StoreRow&);
-  void (*pack_queries)(const AttentionTask&);
   void (*attend)(const AttentionTask&, int32_t, int32_t, const AttentionState&);
   void (*merge)(const AttentionTask&, const AttentionState&, const AttentionState&);
   void (*finish)(const AttentionTask&, const AttentionState&);

@@ -91,6 +91,18 @@ TM_INLINE F f_round(F a) {
 TM_INLINE F f_pow2(F n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
+constexpr int float_registers = 32;  // how many F fit
+// x - floor(x).
+TM_INLINE F f_fraction(F x) {
+  return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+// p * 2^floor(x) for x >= -126, else 0 (NaN too).
+TM_INLINE F f_scale2(F p, F x) {
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ), p, x);
+}
+TM_INLINE bool f_any_above(F a, F b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+}
 // x where at_least <= test, else 0.
 TM_INLINE F f_where_at_least(F test, F at_least, F x) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, at_least, _CMP_GE_OQ), x);

@@ -1,12 +1,21 @@
 // Attention of a few queries over spans of paged keys and values. Include after an instruction set's simd.h.
 //
 // Work goes by tiles of 64 absolute positions, in ascending order: scores (lanes span positions, the sum over head_dim
-// ascends), one rescaling of the online softmax, then values (lanes span value_dim, the sum over positions ascends).
-// What a query cannot see never enters a sum, so a block's unwritten positions may hold anything.
+// ascends), one step of the online softmax, then values (lanes span value_dim, the sum over positions ascends). Scores
+// are exponents of two. What a query cannot see never enters a sum, so a block's unwritten positions may hold anything.
+//
+// A few queries (decode) read the blocks where they lie, and fetch the next tile while they compute; more of them
+// (prompts) share a copy of the tile as floats. Both make the same sums in the same order.
 #pragma once
 
 #include "compute/cpu/generic/math.h"
 #include "compute/cpu/kernels.h"
+
+#ifdef TM_NO_UNROLL
+#define TM_UNROLL_4
+#else
+#define TM_UNROLL_4 _Pragma("GCC unroll 4")
+#endif
 
 namespace tidemill::TM_ISA {
 namespace {
@@ -17,8 +26,15 @@ using cpu::BlockRef;
 using cpu::softmax_tile;
 using cpu::ValueFormat;
 
-constexpr int chunk = 8;                   // queries whose scores stay in registers together
+constexpr int chunk = 6;                   // queries whose sums stay in registers together
 constexpr int groups = softmax_tile / 16;  // vectors of positions per tile
+constexpr float log2_e = 1.44269504f;
+
+// Sums of `queries` queries by so many vectors, the vectors and a query's element fit into the registers.
+constexpr int vectors_together(int queries) {
+  const int fit = (float_registers - 1) / (queries + 1);
+  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
 
 TM_INLINE int smaller(int a, int b) {
   return a < b ? a : b;
@@ -36,65 +52,104 @@ struct TileView {
   const T* keys[groups];    // null where nobody sees the group; [head_dim] rows, key_stride apart
   const T* values[groups];  // [16][value_dim]
   int key_stride;
-  int begin, end;  // positions in the tile that some query sees
+  int begin, end;                // positions in the tile that some query sees
+  const T* next_keys[groups];    // the tile that this thread reads next, where that is known: to be fetched
+  const T* next_values[groups];  // ahead of time
 };
 
-// scores[r][0 .. 63] of R queries; groups nobody sees are left as they are.
-template <typename T, int R, int G>
-TM_INLINE void score_groups(const TileView<T>& tile, int first, const float* queries, int head_dim,
+// Queries of one chunk, where they lie.
+template <int R>
+struct Queries {
+  const float* elements[R];  // [head_dim] each
+  int position[R];
+};
+
+// Lines of 64 bytes that begin in 16 values: every vector of floats, every other one of halves.
+template <typename T>
+constexpr int vectors_per_line = sizeof(T) == 4 ? 1 : 2;
+
+// scores[r][0 .. 63] of R queries, for the G groups from `first` on.
+template <typename T, bool Fetch, int R, int G>
+TM_INLINE void score_groups(const TileView<T>& tile, int first, const Queries<R>& queries, int head_dim,
                             float (*scores)[softmax_tile]) {
-  F sums[G][R];
-  for (auto& group : sums) {
-    for (F& sum : group) sum = f_zero();
+  F sums[R][G];
+  for (auto& query : sums) {
+    for (F& sum : query) sum = f_zero();
   }
   const T* keys[G];
   for (int g = 0; g < G; ++g) keys[g] = tile.keys[first + g];
+  const size_t stride = static_cast<size_t>(Fetch ? tile.key_stride : softmax_tile);
+  TM_UNROLL_4
   for (int d = 0; d < head_dim; ++d) {
+    F key[G];
     TM_UNROLL
-    for (int g = 0; g < G; ++g) {
-      const F key = f_load(keys[g] + static_cast<size_t>(d) * tile.key_stride);
+    for (int g = 0; g < G; ++g) key[g] = f_load(keys[g] + d * stride);
+    if (Fetch && first == 0) {
       TM_UNROLL
-      for (int r = 0; r < R; ++r) sums[g][r] = f_fma(key, f_set(queries[d * chunk + r]), sums[g][r]);
+      for (int g = 0; g < groups; g += vectors_per_line<T>) __builtin_prefetch(tile.next_keys[g] + d * stride);
+    }
+    TM_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F element = f_set(queries.elements[r][d]);
+      TM_UNROLL
+      for (int g = 0; g < G; ++g) sums[r][g] = f_fma(key[g], element, sums[r][g]);
     }
   }
-  for (int g = 0; g < G; ++g) {
-    for (int r = 0; r < R; ++r) f_store(scores[r] + (first + g) * 16, sums[g][r]);
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) f_store(scores[r] + (first + g) * 16, sums[r][g]);
   }
 }
 
-template <typename T, int R>
-void score_tile(const TileView<T>& tile, const float* queries, int head_dim, float (*scores)[softmax_tile]) {
-  constexpr int together = R <= 2 ? 4 : 2;
+template <typename T, bool Fetch, int R>
+TM_INLINE void score_tile(const TileView<T>& tile, const Queries<R>& queries, int head_dim,
+                          float (*scores)[softmax_tile]) {
+  constexpr int together = vectors_together(R);
   for (int g = 0; g < groups; g += together) {
     bool all = true;
     for (int i = 0; i < together; ++i) all = all && tile.keys[g + i];
     if (all) {
-      score_groups<T, R, together>(tile, g, queries, head_dim, scores);
+      score_groups<T, Fetch, R, together>(tile, g, queries, head_dim, scores);
       continue;
     }
     for (int i = 0; i < together; ++i) {
-      if (tile.keys[g + i]) score_groups<T, R, 1>(tile, g + i, queries, head_dim, scores);
+      if (tile.keys[g + i]) {
+        score_groups<T, Fetch, R, 1>(tile, g + i, queries, head_dim, scores);
+      } else {
+        for (int r = 0; r < R; ++r) f_store(scores[r] + (g + i) * 16, f_zero());
+      }
     }
   }
 }
 
 // acc[r] += weights[r] * values for V vectors of the value's elements; n of the last vector's lanes exist.
-template <typename T, int R, int V>
-TM_INLINE void add_values(const TileView<T>& tile, const float (*weights)[softmax_tile], const float* corrections,
-                          int value_dim, int column, int n, float* acc, int acc_stride) {
+template <typename T, bool Fetch, int R, int V>
+TM_INLINE void add_values(const TileView<T>& tile, const float (*weights)[softmax_tile], int value_dim, int column,
+                          int n, float* acc, int acc_stride) {
   F sums[R][V];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) {
-      sums[r][v] = f_mul(f_load(acc + static_cast<size_t>(r) * acc_stride + column + v * 16), f_set(corrections[r]));
-    }
+    for (int v = 0; v < V; ++v) sums[r][v] = f_load(acc + static_cast<size_t>(r) * acc_stride + column + v * 16);
   }
-  for (int position = tile.begin; position < tile.end; ++position) {
-    const T* value = tile.values[position / 16] + static_cast<size_t>(position % 16) * value_dim + column;
-    TM_UNROLL
-    for (int v = 0; v < V; ++v) {
-      const F x = n == 16 ? f_load(value + v * 16) : f_load_n(value + v * 16, n);
+  for (int position = tile.begin; position < tile.end;) {
+    const int group = position / 16;
+    const size_t offset = static_cast<size_t>(position % 16) * value_dim + column;
+    const T* value = tile.values[group] + offset;
+    const T* next = Fetch ? tile.next_values[group] + offset : nullptr;
+    const int group_end = smaller(group * 16 + 16, tile.end);
+    for (; position < group_end; ++position, value += value_dim) {
+      F x[V];
       TM_UNROLL
-      for (int r = 0; r < R; ++r) sums[r][v] = f_fma(x, f_set(weights[r][position]), sums[r][v]);
+      for (int v = 0; v < V; ++v) x[v] = n == 16 ? f_load(value + v * 16) : f_load_n(value + v * 16, n);
+      if (Fetch) {
+        TM_UNROLL
+        for (int v = 0; v < V; v += vectors_per_line<T>) __builtin_prefetch(next + v * 16);
+        next += value_dim;
+      }
+      TM_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const F weight = f_set(weights[r][position]);
+        TM_UNROLL
+        for (int v = 0; v < V; ++v) sums[r][v] = f_fma(x[v], weight, sums[r][v]);
+      }
     }
   }
   for (int r = 0; r < R; ++r) {
@@ -102,69 +157,98 @@ TM_INLINE void add_values(const TileView<T>& tile, const float (*weights)[softma
   }
 }
 
-template <typename T, int R>
-void value_tile(const TileView<T>& tile, const float (*weights)[softmax_tile], const float* corrections, int value_dim,
-                float* acc, int acc_stride) {
-  constexpr int together = R <= 4 ? 4 : 2;
+template <typename T, bool Fetch, int R>
+TM_INLINE void value_tile(const TileView<T>& tile, const float (*weights)[softmax_tile], int value_dim, float* acc,
+                          int acc_stride) {
+  constexpr int together = vectors_together(R);
   int column = 0;
   for (; column + together * 16 <= value_dim; column += together * 16) {
-    add_values<T, R, together>(tile, weights, corrections, value_dim, column, 16, acc, acc_stride);
+    add_values<T, Fetch, R, together>(tile, weights, value_dim, column, 16, acc, acc_stride);
   }
-  for (; column < value_dim; column += 16) {
-    add_values<T, R, 1>(tile, weights, corrections, value_dim, column, smaller(16, value_dim - column), acc,
-                        acc_stride);
+  for (; column + 16 <= value_dim; column += 16) {
+    add_values<T, Fetch, R, 1>(tile, weights, value_dim, column, 16, acc, acc_stride);
+  }
+  if (column < value_dim) {
+    add_values<T, Fetch, R, 1>(tile, weights, value_dim, column, value_dim - column, acc, acc_stride);
   }
 }
 
-// Turns a query's scores into exp(score - largest); sees positions first .. end - 1 of the tile. Returns the factor for
-// what was summed before.
-TM_INLINE float softmax_step(float* scores, int first, int end, float softcap, float* largest, float* sums) {
-  const F minus_infinity = f_set(-__builtin_inff());
+// 2^(x - base), 0 for x = minus infinity.
+TM_INLINE float weight_of(float x, float base) {
+  float lane[16];
+  f_store(lane, f_exp2(f_set(x - base)));
+  return lane[0];
+}
+
+// Moves the base of a query's exponents above `largest`, with some room: so few tiles have to do it again. Bases are
+// whole numbers, and what was summed so far is scaled exactly.
+__attribute__((noinline)) void rescale(float largest, float* base, float* sums, float* acc, int stride) {
+  constexpr float room = 8;
+  const float next = ceilf(largest) + room;
+  const F correction = f_set(weight_of(*base, next));
+  *base = next;
+  f_store(sums, f_mul(f_load(sums), correction));
+  for (int i = 0; i < stride; i += 16) f_store(acc + i, f_mul(f_load(acc + i), correction));
+}
+
+// Turns the scores of a query that sees positions first .. end - 1 of the tile into weights 2^(scale * score - base),
+// and adds them to its sums.
+TM_INLINE void softmax_step(float* scores, int first, int end, const AttentionTask& task, float* base, float* sums,
+                            float* acc) {
   F s[groups];
-  F top = minus_infinity;
-  for (int g = 0; g < groups; ++g) {
-    s[g] = f_load(scores + g * 16);
-    if (softcap > 0) s[g] = f_softcap(s[g], softcap);
-    const int lo = smaller(larger(first - g * 16, 0), 16), hi = smaller(larger(end - g * 16, 0), 16);
-    s[g] = f_keep(s[g], lo, hi, minus_infinity);
-    top = f_max(top, s[g]);
+  for (int g = 0; g < groups; ++g) s[g] = f_load(scores + g * 16);
+  if (task.softcap > 0) {
+    for (int g = 0; g < groups; ++g) s[g] = f_softcap(f_mul(s[g], f_set(task.scale)), task.softcap);
   }
-  const float tile_largest = f_largest(top);
-  const float next = tile_largest > *largest ? tile_largest : *largest;
-  // Nothing seen so far, or nothing but minus infinities: nothing to add.
-  const bool empty = !(next > -__builtin_inff());
-  const F base = f_set(empty ? 0.0f : next);
+  if (first > 0 || end < softmax_tile) {
+    for (int g = 0; g < groups; ++g) {
+      const int lo = smaller(larger(first - g * 16, 0), 16), hi = smaller(larger(end - g * 16, 0), 16);
+      s[g] = f_keep(s[g], lo, hi, f_set(-__builtin_inff()));
+    }
+  }
+  const F scale = f_set(task.softcap > 0 ? log2_e : task.scale * log2_e);
+  const F top = f_mul(f_max(f_max(s[0], s[1]), f_max(s[2], s[3])), scale);
+  if (f_any_above(top, f_set(*base))) rescale(f_largest(top), base, sums, acc, value_stride(task));
+  const F minus_base = f_set(-*base);
   for (int g = 0; g < groups; ++g) {
-    s[g] = f_exp(f_sub(s[g], base));
+    s[g] = f_exp2(f_fma(s[g], scale, minus_base));
     f_store(scores + g * 16, s[g]);
   }
-  float lane[16];
-  f_store(lane, f_exp(f_sub(f_set(*largest), base)));
-  const float correction = empty ? 1.0f : lane[0];
-  f_store(sums, f_fma(f_load(sums), f_set(correction), f_add(f_add(s[0], s[1]), f_add(s[2], s[3]))));
-  *largest = next;
-  return correction;
+  f_store(sums, f_add(f_load(sums), f_add(f_add(s[0], s[1]), f_add(s[2], s[3]))));
 }
 
-template <typename T, int R>
+template <int R>
+TM_INLINE Queries<R> queries_of(const AttentionTask& task, int query) {
+  Queries<R> out;
+  int row = query / task.group, head = query % task.group;
+  for (int r = 0; r < R; ++r) {
+    out.elements[r] = task.queries + row * task.row_stride + static_cast<int64_t>(head) * task.head_dim;
+    out.position[r] = task.first_position + row;
+    if (++head == task.group) {
+      head = 0;
+      ++row;
+    }
+  }
+  return out;
+}
+
+template <typename T, bool Fetch, int R>
 void chunk_of_queries(const AttentionTask& task, const TileView<T>& tile, int query, int tile_start,
                       const AttentionState& out) {
-  alignas(64) float scores[R][softmax_tile] = {};
-  float corrections[R];
-  const float* queries = task.packed_queries + static_cast<size_t>(query) * task.head_dim;
-  score_tile<T, R>(tile, queries, task.head_dim, scores);
-  for (int r = 0; r < R; ++r) {
-    const int position = task.first_position + (query + r) / task.group;
-    const int first = task.window > 0 ? larger(position - task.window + 1, 0) : 0;
-    corrections[r] =
-        softmax_step(scores[r], larger(first - tile_start, tile.begin), smaller(position + 1 - tile_start, tile.end),
-                     task.softcap, out.largest + query + r, out.sums + (query + r) * 16);
-  }
+  alignas(64) float scores[R][softmax_tile];
+  const Queries<R> queries = queries_of<R>(task, query);
   const int stride = value_stride(task);
-  value_tile<T, R>(tile, scores, corrections, task.value_dim, out.acc + static_cast<size_t>(query) * stride, stride);
+  float* acc = out.acc + static_cast<size_t>(query) * stride;
+  score_tile<T, Fetch, R>(tile, queries, task.head_dim, scores);
+  for (int r = 0; r < R; ++r) {
+    const int first = task.window > 0 ? larger(queries.position[r] - task.window + 1 - tile_start, tile.begin) : 0;
+    softmax_step(scores[r], larger(first, tile.begin), smaller(queries.position[r] + 1 - tile_start, tile.end), task,
+                 out.bases + query + r, out.sums + (query + r) * 16, acc + static_cast<size_t>(r) * stride);
+  }
+  value_tile<T, Fetch, R>(tile, scores, task.value_dim, acc, stride);
 }
 
-template <typename T>
+template <typename T, bool Fetch>
 void queries_of_tile(const AttentionTask& task, const TileView<T>& tile, int tile_start, const AttentionState& out) {
   const int num_queries = task.num_rows * task.group;
   for (int query = 0; query < num_queries; query += chunk) {
@@ -175,28 +259,22 @@ void queries_of_tile(const AttentionTask& task, const TileView<T>& tile, int til
     if (task.window > 0 && tile_start + tile.end <= first_position - task.window + 1) continue;
     switch (count) {
       case 1:
-        chunk_of_queries<T, 1>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 1>(task, tile, query, tile_start, out);
         break;
       case 2:
-        chunk_of_queries<T, 2>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 2>(task, tile, query, tile_start, out);
         break;
       case 3:
-        chunk_of_queries<T, 3>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 3>(task, tile, query, tile_start, out);
         break;
       case 4:
-        chunk_of_queries<T, 4>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 4>(task, tile, query, tile_start, out);
         break;
       case 5:
-        chunk_of_queries<T, 5>(task, tile, query, tile_start, out);
-        break;
-      case 6:
-        chunk_of_queries<T, 6>(task, tile, query, tile_start, out);
-        break;
-      case 7:
-        chunk_of_queries<T, 7>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 5>(task, tile, query, tile_start, out);
         break;
       default:
-        chunk_of_queries<T, 8>(task, tile, query, tile_start, out);
+        chunk_of_queries<T, Fetch, 6>(task, tile, query, tile_start, out);
         break;
     }
   }
@@ -213,29 +291,46 @@ TM_INLINE GroupPlace place_of(const AttentionTask& task, int position) {
 }
 
 template <typename T>
-TM_INLINE void view_in_place(const AttentionTask& task, int tile_start, TileView<T>& tile) {
-  tile.key_stride = task.block_size;
-  for (int g = tile.begin / 16; g * 16 < tile.end; ++g) {
-    const GroupPlace place = place_of(task, tile_start + g * 16);
-    tile.keys[g] = static_cast<const T*>(place.block->keys) + place.offset;
-    tile.values[g] = static_cast<const T*>(place.block->values) + static_cast<size_t>(place.offset) * task.value_dim;
+TM_INLINE const T* keys_at(const GroupPlace& place) {
+  return static_cast<const T*>(place.block->keys) + place.offset;
+}
+template <typename T>
+TM_INLINE const T* values_at(const GroupPlace& place, int value_dim) {
+  return static_cast<const T*>(place.block->values) + static_cast<size_t>(place.offset) * value_dim;
+}
+
+// Where the thread reads next: the following tile of this span, of which positions before span_end are seen, or what
+// the task says comes after the span. With neither, the tile that it has: fetching what is there costs little.
+template <typename T>
+TM_INLINE void look_ahead(const AttentionTask& task, int tile_start, int span_end, TileView<T>& tile) {
+  const int next_start = tile_start + softmax_tile;
+  GroupPlace place = place_of(task, tile_start + tile.begin);
+  for (int g = 0; g < groups; ++g) {
+    const int position = next_start + g * 16;
+    if (position < span_end) {
+      place = place_of(task, position);
+    } else if (next_start >= span_end && task.upcoming) {
+      place = {task.upcoming + g * 16 / task.block_size, g * 16 % task.block_size};
+    }
+    tile.next_keys[g] = keys_at<T>(place);
+    tile.next_values[g] = values_at<T>(place, task.value_dim);
   }
 }
 
 template <typename T>
 TM_INLINE void widen_group(const AttentionTask& task, const GroupPlace& place, int count, float* keys, float* values) {
-  const T* from = static_cast<const T*>(place.block->keys) + place.offset;
+  const T* from = keys_at<T>(place);
   for (int d = 0; d < task.head_dim; ++d) f_store(keys + d * softmax_tile, f_load(from + d * task.block_size));
-  const T* value = static_cast<const T*>(place.block->values) + static_cast<size_t>(place.offset) * task.value_dim;
+  const T* value = values_at<T>(place, task.value_dim);
   const int total = count * task.value_dim;
-  for (int i = 0; i < total; i += 16)
-    f_store_n(values + i, f_load_n(value + i, smaller(16, total - i)), smaller(16, total - i));
+  int i = 0;
+  for (; i + 16 <= total; i += 16) f_store(values + i, f_load(value + i));
+  if (i < total) f_store_n(values + i, f_load_n(value + i, total - i), total - i);
 }
 
 // Copies the tile as floats: for many queries, which would convert it again and again, and for mixed formats.
 inline void view_widened(const AttentionTask& task, int tile_start, TileView<float>& tile) {
   float* all_values = task.tile + static_cast<size_t>(softmax_tile) * task.head_dim;
-  tile.key_stride = softmax_tile;
   for (int g = tile.begin / 16; g * 16 < tile.end; ++g) {
     const GroupPlace place = place_of(task, tile_start + g * 16);
     float* keys = task.tile + g * 16;
@@ -250,12 +345,19 @@ inline void view_widened(const AttentionTask& task, int tile_start, TileView<flo
 }
 
 template <typename T>
-void tile_in_place(const AttentionTask& task, int tile_start, int begin, int end, const AttentionState& out) {
+void tile_in_place(const AttentionTask& task, int tile_start, int begin, int end, int span_end,
+                   const AttentionState& out) {
   TileView<T> tile = {};
   tile.begin = begin;
   tile.end = end;
-  view_in_place(task, tile_start, tile);
-  queries_of_tile(task, tile, tile_start, out);
+  tile.key_stride = task.block_size;
+  for (int g = begin / 16; g * 16 < end; ++g) {
+    const GroupPlace place = place_of(task, tile_start + g * 16);
+    tile.keys[g] = keys_at<T>(place);
+    tile.values[g] = values_at<T>(place, task.value_dim);
+  }
+  look_ahead(task, tile_start, span_end, tile);
+  queries_of_tile<T, true>(task, tile, tile_start, out);
 }
 
 inline bool one_format(const AttentionTask& task, int first_position, int end_position, ValueFormat format) {
@@ -266,60 +368,44 @@ inline bool one_format(const AttentionTask& task, int first_position, int end_po
   return true;
 }
 
-inline void attend_tile(const AttentionTask& task, int tile_start, int begin, int end, const AttentionState& out) {
+inline void attend_tile(const AttentionTask& task, int tile_start, int begin, int end, int span_end,
+                        const AttentionState& out) {
   const ValueFormat format = place_of(task, tile_start + begin).block->format;
-  const bool many = task.num_rows * task.group > chunk && format != ValueFormat::fp32;
+  const bool many = task.num_rows * task.group > chunk;
   if (many || !one_format(task, tile_start + begin, tile_start + end, format)) {
     TileView<float> tile = {};
     tile.begin = begin;
     tile.end = end;
     view_widened(task, tile_start, tile);
-    return queries_of_tile(task, tile, tile_start, out);
+    return queries_of_tile<float, false>(task, tile, tile_start, out);
   }
-  if (format == ValueFormat::fp32) return tile_in_place<float>(task, tile_start, begin, end, out);
-  if (format == ValueFormat::fp16) return tile_in_place<Half>(task, tile_start, begin, end, out);
-  return tile_in_place<BFloat>(task, tile_start, begin, end, out);
-}
-
-// e^(x - base), 0 for x = minus infinity.
-TM_INLINE float weight_of(float x, float base) {
-  float lane[16];
-  f_store(lane, f_exp(f_set(x - base)));
-  return lane[0];
+  if (format == ValueFormat::fp32) return tile_in_place<float>(task, tile_start, begin, end, span_end, out);
+  if (format == ValueFormat::fp16) return tile_in_place<Half>(task, tile_start, begin, end, span_end, out);
+  return tile_in_place<BFloat>(task, tile_start, begin, end, span_end, out);
 }
 
 }  // namespace
 
-void pack_queries(const AttentionTask& task) {
-  const int num_queries = task.num_rows * task.group;
-  for (int query = 0; query < num_queries; ++query) {
-    const float* from = task.queries + query / task.group * task.row_stride + query % task.group * task.head_dim;
-    float* to = task.packed_queries + static_cast<size_t>(query / chunk) * chunk * task.head_dim + query % chunk;
-    for (int d = 0; d < task.head_dim; ++d) to[d * chunk] = from[d] * task.scale;
-  }
-}
-
 void attend(const AttentionTask& task, int32_t begin, int32_t end, const AttentionState& out) {
   const int num_queries = task.num_rows * task.group;
-  for (int i = 0; i < num_queries; ++i) out.largest[i] = -__builtin_inff();
-  for (int i = 0; i < num_queries * 16; ++i) out.sums[i] = 0;
-  for (int i = 0; i < num_queries * value_stride(task); ++i) out.acc[i] = 0;
+  for (int i = 0; i < num_queries; ++i) out.bases[i] = -__builtin_inff();
+  for (int i = 0; i < num_queries * 16; i += 16) f_store(out.sums + i, f_zero());
+  for (int i = 0; i < num_queries * value_stride(task); i += 16) f_store(out.acc + i, f_zero());
   const int seen_end = smaller(end, task.first_position + task.num_rows);
   const int seen_begin = task.window > 0 ? larger(begin, task.first_position - task.window + 1) : begin;
   for (int start = seen_begin / softmax_tile * softmax_tile; start < seen_end; start += softmax_tile) {
-    attend_tile(task, start, larger(seen_begin - start, 0), smaller(seen_end - start, softmax_tile), out);
+    attend_tile(task, start, larger(seen_begin - start, 0), smaller(seen_end - start, softmax_tile), seen_end, out);
   }
 }
 
 void merge(const AttentionTask& task, const AttentionState& into, const AttentionState& next) {
   const int stride = value_stride(task);
   for (int query = 0; query < task.num_rows * task.group; ++query) {
-    if (!(next.largest[query] > -__builtin_inff())) continue;
-    const bool first = !(into.largest[query] > -__builtin_inff());
-    const float top = first || next.largest[query] > into.largest[query] ? next.largest[query] : into.largest[query];
-    const F old_weight = f_set(weight_of(into.largest[query], top)),
-            weight = f_set(weight_of(next.largest[query], top));
-    into.largest[query] = top;
+    if (!(next.bases[query] > -__builtin_inff())) continue;
+    const bool first = !(into.bases[query] > -__builtin_inff());
+    const float top = first || next.bases[query] > into.bases[query] ? next.bases[query] : into.bases[query];
+    const F old_weight = f_set(weight_of(into.bases[query], top)), weight = f_set(weight_of(next.bases[query], top));
+    into.bases[query] = top;
     float* sums = into.sums + query * 16;
     f_store(sums, f_fma(f_load(next.sums + query * 16), weight, f_mul(f_load(sums), old_weight)));
     for (int i = query * stride; i < (query + 1) * stride; i += 16) {
@@ -335,9 +421,9 @@ void finish(const AttentionTask& task, const AttentionState& state) {
     float sum = f_sum(f_load(state.sums + query * 16));
     float weight = 1.0f;
     if (task.sinks) {
-      const float sink = task.sinks[head];
-      const float top = sink > state.largest[query] ? sink : state.largest[query];
-      weight = weight_of(state.largest[query], top);
+      const float sink = task.sinks[head] * log2_e;
+      const float top = sink > state.bases[query] ? sink : state.bases[query];
+      weight = weight_of(state.bases[query], top);
       sum = sum * weight + weight_of(sink, top);
     }
     const F factor = f_set(weight / sum);

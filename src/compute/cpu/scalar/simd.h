@@ -97,6 +97,21 @@ TM_INLINE F f_pow2(F n) {
 TM_INLINE F f_where_at_least(F test, F at_least, F x) {
   return f_each([&](int i) { return test.v[i] >= at_least.v[i] ? x.v[i] : 0.0f; });
 }
+constexpr int float_registers = 32;  // sums that the attention keeps in arrays
+// x - floor(x).
+TM_INLINE F f_fraction(F x) {
+  return f_each([&](int i) { return x.v[i] - floorf(x.v[i]); });
+}
+// p * 2^floor(x) for x >= -126, else 0 (NaN too).
+TM_INLINE F f_scale2(F p, F x) {
+  return f_where_at_least(x, f_set(-126.0f), f_mul(p, f_pow2(f_each([&](int i) { return floorf(x.v[i]); }))));
+}
+TM_INLINE bool f_any_above(F a, F b) {
+  for (int i = 0; i < 16; ++i) {
+    if (a.v[i] > b.v[i]) return true;
+  }
+  return false;
+}
 // Lanes lo .. hi - 1 of x, `fill` elsewhere.
 TM_INLINE F f_keep(F x, int lo, int hi, F fill) {
   return f_each([&](int i) { return i >= lo && i < hi ? x.v[i] : fill.v[i]; });
