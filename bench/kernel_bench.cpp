@@ -116,7 +116,8 @@ class Bench {
  private:
   void measure(int32_t rows) {
     const auto n = static_cast<size_t>(rows);
-    x_.assign(n * width, 0.5f);
+    x_.resize(n * width);
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i * 2654435761u % 2001) * 1e-3f - 1.0f;
     wide_.assign(n * hidden, 0.5f);
     qkv_.assign(n * qkv_width, 0.25f);
     logits_.assign(n * vocabulary, 0.0f);
@@ -146,9 +147,15 @@ class Bench {
     const Norm norm = {norm_.data(), 1e-5f};
     for (const Layer& layer : layers_) {
       backend_.product({.input = x, .norm = norm, .matrix = layer.qkv.get(), .output = {qkv_.data(), rows, qkv_width}});
-      backend_.product({.input = x, .norm = {}, .matrix = layer.output.get(), .scale = 1e-3f, .output = x});
+      backend_.product(
+          {.input = x, .norm = {}, .matrix = layer.output.get(), .scale = 1e-6f, .accumulate = true, .output = x});
       backend_.product({.input = x, .norm = norm, .matrix = layer.gate_up.get(), .output = hidden_rows});
-      backend_.product({.input = hidden_rows, .norm = {}, .matrix = layer.down.get(), .scale = 1e-3f, .output = x});
+      backend_.product({.input = hidden_rows,
+                        .norm = {},
+                        .matrix = layer.down.get(),
+                        .scale = 1e-6f,
+                        .accumulate = true,
+                        .output = x});
     }
   }
 

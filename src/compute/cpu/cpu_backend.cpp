@@ -109,7 +109,7 @@ int32_t CpuBackend::claim(int32_t total, int32_t& first) {
 }
 
 Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) {
-  return pack_matrix(parts, layout, threads_);
+  return pack_matrix(parts, layout, threads_, weight_memory_);
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(size_t num_floats) {

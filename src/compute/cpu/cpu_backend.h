@@ -112,6 +112,7 @@ class CpuBackend : public Backend {
 
   const KernelTable& kernels_;
   ThreadPool threads_;
+  WeightMemory weight_memory_;
   std::vector<WorkerScratch> scratch_;  // one per worker
   std::atomic<int32_t> next_{0};        // work of the running operation that nobody has claimed yet
   std::atomic<int32_t> next_merge_{0};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "compute/cpu/weight_codes.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int64_t max_cols = int64_t{1} << 24;
+constexpr size_t shared_piece_bytes = size_t{8} << 20;
 
 // Offsets inside a panel of one kind.
 struct PanelShape {
@@ -208,8 +210,22 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
   read_quantized_row(part, kind, panel_shape(kind, part.type, cols_), panel, lane, cols_, out);
 }
 
+WeightMemory::Share WeightMemory::take(size_t size_bytes) {
+  if (size_bytes > shared_piece_bytes / 4) {
+    auto own = std::make_shared<AlignedMemory>(size_bytes);
+    return {own, own->data()};
+  }
+  if (!newest_ || used_bytes_ + size_bytes > newest_->size_bytes()) {
+    newest_ = std::make_shared<AlignedMemory>(shared_piece_bytes);
+    used_bytes_ = 0;
+  }
+  std::byte* data = newest_->data();
+  if (data) data += std::exchange(used_bytes_, used_bytes_ + round_up(size_bytes));
+  return {newest_, data};
+}
+
 Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
-                                            ThreadPool& threads) {
+                                            ThreadPool& threads, WeightMemory& weight_memory) {
   if (auto checked = check_parts(parts, layout); !checked) return checked.error();
   auto matrix = std::make_unique<PackedMatrix>();
   matrix->cols_ = parts[0].cols;
@@ -239,9 +255,11 @@ Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, M
     for (PackedPart& packed : matrix->parts_) packed.panels.stride = size_bytes;
     size_bytes *= static_cast<size_t>(matrix->parts_[0].num_panels);
   }
-  matrix->memory_ = AlignedMemory(size_bytes);
-  std::byte* memory = matrix->memory_.data();
+  const WeightMemory::Share share = weight_memory.take(size_bytes);
+  std::byte* memory = share.data;
   if (!memory) return error("no memory for a weight matrix of {} bytes", size_bytes);
+  matrix->memory_ = share.piece;
+  matrix->size_bytes_ = size_bytes;
   for (size_t i = 0; i < parts.size(); ++i) {
     PackedPart& packed = matrix->parts_[i];
     packed.panels.data = reinterpret_cast<const uint8_t*>(memory) + offsets[i];

@@ -25,11 +25,26 @@ struct PackedPart {
   bool quantized = false;
 };
 
+// Where matrices lie: many are smaller than a huge page, so they share larger pieces of memory. With small pages only, a
+// step of one row spends as long on translating addresses as on reading. One thread.
+class WeightMemory {
+ public:
+  struct Share {
+    std::shared_ptr<AlignedMemory> piece;  // keeps the bytes
+    std::byte* data = nullptr;             // null: no memory
+  };
+  Share take(size_t size_bytes);
+
+ private:
+  std::shared_ptr<AlignedMemory> newest_;
+  size_t used_bytes_ = 0;  // of the newest piece
+};
+
 class PackedMatrix : public Matrix {
  public:
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
-  size_t size_bytes() const override { return memory_.size_bytes(); }
+  size_t size_bytes() const override { return size_bytes_; }
 
   MatrixLayout layout() const { return layout_; }
   std::span<const PackedPart> parts() const { return parts_; }
@@ -40,17 +55,19 @@ class PackedMatrix : public Matrix {
   void read_row(int64_t row, float* out) const;
 
  private:
-  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, ThreadPool&);
+  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, ThreadPool&,
+                                                     WeightMemory&);
 
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   MatrixLayout layout_ = MatrixLayout::stacked;
   std::vector<PackedPart> parts_;
-  AlignedMemory memory_;
+  std::shared_ptr<AlignedMemory> memory_;
+  size_t size_bytes_ = 0;
 };
 
 // Packs on all threads of the pool. An Error names the part and the shape that is not possible.
 Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
-                                            ThreadPool& threads);
+                                            ThreadPool& threads, WeightMemory& memory);
 
 }  // namespace tidemill::cpu

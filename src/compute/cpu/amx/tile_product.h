@@ -1,8 +1,8 @@
 // Products of quantized panels with many rows on the matrix unit.
 //
-// The unit makes the dot products of a block for 16 rows and 16 outputs at once, in whole numbers and therefore exactly;
-// what follows (conversion, scale, min) are the vector operations of generic/matmul.h in their order. So the results
-// are bit-equal to those of AVX-512, which takes the steps of a few rows.
+// The unit makes the dot products of a block for 16 rows and 16 outputs at once, in whole numbers and therefore
+// exactly; what follows (conversion, scale, min) are the vector operations of generic/matmul.h in their order. So the
+// results are bit-equal to those of AVX-512, which takes the steps of a few rows.
 //
 // A panel's codes are unpacked to signed bytes once for a group of rows, in pieces that stay in the first-level cache.
 #pragma once
@@ -63,7 +63,8 @@ struct BlockRun {
   int stride;
   const typename Kind::Scale* scales;
   const typename Kind::Scale* mins;
-  int count;  // of products: blocks x groups
+  int count;   // of products: blocks x groups
+  bool first;  // of the row: sums begin at zero
 };
 
 template <typename Kind, int T>
@@ -101,12 +102,16 @@ TM_INLINE void one_product(const BlockRun<Kind>& run, int i, bool more, Workspac
   add_dots<Kind, R>(run, i, work.dots[T], sums);
 }
 
-// sums[r] += the products of the run, for rows 0 .. R - 1.
+// out[r] += the products of the run, for rows 0 .. R - 1.
 template <typename Kind, int R>
 void run_blocks(const BlockRun<Kind> run, Workspace& work, float (*out)[panel_rows]) {
   MF sums[R];
   TM_UNROLL
-  for (int r = 0; r < R; ++r) sums[r] = _mm512_load_ps(out[r]);
+  for (int r = 0; r < R; ++r) sums[r] = m_zero();
+  if (!run.first) {
+    TM_UNROLL
+    for (int r = 0; r < R; ++r) sums[r] = _mm512_load_ps(out[r]);
+  }
   const int count = run.count;
   start_dots<Kind, 0>(run, 0);
   if (count > 1) start_dots<Kind, 1>(run, 1);
@@ -138,7 +143,6 @@ void quantized_group(const Panels& panels, const uint8_t* panel, const Activatio
   const int num_blocks = input.cols / block_k;
   const auto* scales = reinterpret_cast<const Scale*>(panel + static_cast<size_t>(num_blocks) * Kind::code_bytes);
   const Scale* mins = scales + static_cast<size_t>(num_blocks) * Kind::scale_count;
-  for (int r = 0; r < count; ++r) _mm512_store_ps(sums[r], m_zero());
   for (int b = 0; b < num_blocks; b += piece_blocks) {
     const int blocks = num_blocks - b < piece_blocks ? num_blocks - b : piece_blocks;
     const uint8_t* next = panel + static_cast<size_t>(num_blocks + b) * Kind::block_bytes;
@@ -151,7 +155,8 @@ void quantized_group(const Panels& panels, const uint8_t* panel, const Activatio
           .stride = rows,
           .scales = scales + static_cast<size_t>(b) * Kind::scale_count,
           .mins = mins + static_cast<size_t>(b) * Kind::scale_count,
-          .count = blocks * Kind::groups};
+          .count = blocks * Kind::groups,
+          .first = b == 0};
       if (rows > 12) {
         run_blocks<Kind, 16>(run, work, sums + row);
       } else if (rows > 8) {

@@ -154,11 +154,15 @@ inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows
   const int n = task.panels.num_outputs - first < panel_rows ? task.panels.num_outputs - first : panel_rows;
   const F bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
   const F scale = f_set(task.scale);
-  float* out = task.output + row * task.output_stride + first;
-  for (int r = 0; r < rows; ++r, out += task.output_stride) {
+  // Copies: for all that the compiler knows, the outputs could overlap the task.
+  const int64_t stride = task.output_stride;
+  const float softcap = task.softcap;
+  const bool accumulate = task.accumulate;
+  float* out = task.output + row * stride + first;
+  for (int r = 0; r < rows; ++r, out += stride) {
     F value = f_mul(scale, f_add(f_load(tile[r]), bias));
-    if (task.softcap > 0) value = f_softcap(value, task.softcap);
-    if (task.accumulate) value = f_add(f_load_n(out, n), value);
+    if (softcap > 0) value = f_softcap(value, softcap);
+    if (accumulate) value = f_add(f_load_n(out, n), value);
     f_store_n(out, value, n);
   }
 }
@@ -170,11 +174,14 @@ inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, in
   const F gate_bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
   const F up_bias = task.up_bias ? f_load_n(task.up_bias + first, n) : f_zero();
   const F scale = f_set(task.scale);
-  float* out = task.output + row * task.output_stride + first;
-  for (int r = 0; r < rows; ++r, out += task.output_stride) {
-    const F g = activate(task.activation, f_add(f_load(gate[r]), gate_bias));
+  const int64_t stride = task.output_stride;
+  const ActivationKind activation = task.activation;
+  const bool accumulate = task.accumulate;
+  float* out = task.output + row * stride + first;
+  for (int r = 0; r < rows; ++r, out += stride) {
+    const F g = activate(activation, f_add(f_load(gate[r]), gate_bias));
     F value = f_mul(scale, f_mul(g, f_add(f_load(up[r]), up_bias)));
-    if (task.accumulate) value = f_add(f_load_n(out, n), value);
+    if (accumulate) value = f_add(f_load_n(out, n), value);
     f_store_n(out, value, n);
   }
 }
