@@ -1,9 +1,9 @@
 // How fast the CPU backend's operations are on the shapes of a small model.
 //
-// Usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--quick]
-// With --rows: only products, of so many rows. One "pass" streams the weights of all layers once (30 different sets of
-// matrices, as a model has), for all rows of the batch. Best of several passes, because other work on the machine only
-// ever makes one slower.
+// Usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--attention] [--quick]
+// With --rows: only products, of so many rows; with --attention: attention alone. One "pass" streams the weights of all
+// layers once (30 different sets of matrices, as a model has), for all rows of the batch. Best of several passes,
+// because other work on the machine only ever makes one slower.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_timing.h"
 #include "compute/backend.h"
 #include "compute/half.h"
 
@@ -29,6 +30,7 @@ struct Options {
   DType type = DType::q4_1;
   int32_t rows = 0;
   bool quick = false;
+  bool attention_only = false;
 };
 
 // With one thread, its own processor time: then other programs on the machine do not count.
@@ -86,6 +88,7 @@ struct Layer {
 class Bench {
  public:
   Bench(Backend& backend, const Options& options) : backend_(backend), options_(options) {
+    if (options.attention_only) return;
     const DType type = options.type;
     for (int i = 0; i < num_layers; ++i) {
       layers_.push_back({some_matrix(backend, type, {width, head_dim * num_kv_heads, head_dim * num_kv_heads}, width,
@@ -99,6 +102,7 @@ class Bench {
   }
 
   void run() {
+    if (options_.attention_only) return attention_tables();
     size_t layer_bytes = 0;
     for (const Layer& layer : layers_) {
       layer_bytes +=
@@ -110,7 +114,7 @@ class Bench {
     std::printf("%6s %12s %12s %12s %14s %12s\n", "rows", "layers ms", "GMAC/s", "head ms", "attention ms", "rows/s");
     if (options_.rows > 0) return measure(options_.rows);
     for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) measure(rows);
-    measure_prefill(options_.quick ? 1024 : 6144);
+    attention_tables();
   }
 
  private:
@@ -123,23 +127,32 @@ class Bench {
     logits_.assign(n * vocabulary, 0.0f);
     const double layers_seconds = best_seconds(options_, [&] { all_layers(rows); });
     const double head_seconds = best_seconds(options_, [&] { head(rows); });
+    const AttentionLoad load = {.num_sequences = rows, .rows_each = 1, .length = 160};
     const double attention_seconds =
-        options_.rows > 0 ? 0.0 : best_seconds(options_, [&] { attention_of(rows, 1, 160); });
+        options_.rows > 0 ? 0.0 : time_attention(backend_, {}, load, options_.quick ? 0 : 0.3).seconds;
     const double macs = 30.0 * width * (qkv_width + width + 3.0 * hidden) * rows;
     std::printf("%6d %12.3f %12.1f %12.3f %14.3f %12.0f\n", rows, layers_seconds * 1e3, macs / layers_seconds * 1e-9,
                 head_seconds * 1e3, attention_seconds * 1e3,
                 rows / (layers_seconds + head_seconds + attention_seconds));
   }
 
-  // Attention of the last rows of one long prompt.
-  void measure_prefill(int32_t length) {
-    constexpr int rows = 256;
-    x_.assign(size_t{rows} * width, 0.0f);
-    qkv_.assign(size_t{rows} * qkv_width, 0.25f);
-    const double seconds = best_seconds(options_, [&] { attention_of(1, rows, length); });
-    const double macs = 2.0 * num_layers * num_heads * head_dim * rows * (length - rows / 2.0);
-    std::printf("attention of %d prompt rows up to position %d: %.1f ms, %.1f GMAC/s\n", rows, length, seconds * 1e3,
-                macs / seconds * 1e-9);
+  // The cost of a row against the length of its context, of several contexts, and of prompts.
+  void attention_tables() {
+    std::printf("attention; plain = the same memory read from end to end, share = how much of that is reached\n");
+    std::printf("%9s %6s %8s %10s %10s %10s %8s %8s %7s\n", "sequences", "rows", "length", "ms", "GMAC/s", "MB read",
+                "GB/s", "plain", "share");
+    for (int32_t length = 128; length <= (options_.quick ? 512 : 32768); length *= 2) attention_row({1, 1, length});
+    for (const int32_t sequences : {4, 16, 64}) attention_row({sequences, 1, 160});
+    attention_row({1, 1, options_.quick ? 600 : 8000});
+    for (const int32_t length : {512, options_.quick ? 1024 : 6144}) attention_row({1, 256, length});
+  }
+
+  void attention_row(const AttentionLoad& load) {
+    const AttentionTime time = time_attention(backend_, {}, load, options_.quick ? 0 : 0.4);
+    std::printf("%9d %6d %8d %10.3f %10.1f %10.1f %8.1f %8.1f %5.0f %%\n", load.num_sequences, load.rows_each,
+                load.length, time.seconds * 1e3, time.macs / time.seconds * 1e-9, time.read_bytes * 1e-6,
+                time.read_bytes / time.seconds * 1e-9, time.read_bytes / time.read_seconds * 1e-9,
+                time.read_seconds / time.seconds * 100);
   }
 
   void all_layers(int32_t rows) {
@@ -166,43 +179,11 @@ class Bench {
                       .output = {logits_.data(), rows, vocabulary}});
   }
 
-  // The last `rows_each` rows of each of `num_sequences` sequences of `length` positions, all layers.
-  void attention_of(int32_t num_sequences, int32_t rows_each, int32_t length) {
-    constexpr int block_size = 32;
-    const int32_t rows = num_sequences * rows_each;
-    const int32_t blocks_each = (length + block_size - 1) / block_size;
-    const KvShape shape = {num_kv_heads, head_dim, head_dim, block_size};
-    const size_t layer_bytes = shape.layer_bytes(KvFormat::fp16), slot_bytes = layer_bytes * num_layers;
-    const size_t kv_bytes = slot_bytes * static_cast<size_t>(num_sequences * blocks_each);
-    if (kv_bytes > kv_bytes_) kv_ = backend_.allocate(kv_bytes / sizeof(float));
-    kv_bytes_ = std::max(kv_bytes_, kv_bytes);
-    const KvArena arena = {reinterpret_cast<std::byte*>(kv_->data()), slot_bytes, layer_bytes, KvFormat::fp16};
-    std::vector<BlockPlace> places(static_cast<size_t>(num_sequences * blocks_each));
-    for (size_t i = 0; i < places.size(); ++i) places[i].slot = static_cast<uint32_t>(i);
-    std::vector<KvSegment> segments;
-    for (int32_t i = 0; i < num_sequences; ++i) {
-      segments.push_back(
-          {i * rows_each, rows_each, length - rows_each, 0,
-           std::span(places).subspan(static_cast<size_t>(i * blocks_each), static_cast<size_t>(blocks_each))});
-    }
-    const KvGroupView view = {shape, std::span(&arena, 1), segments};
-    for (int layer = 0; layer < num_layers; ++layer) {
-      backend_.attention({.qkv = {qkv_.data(), rows, qkv_width},
-                          .num_heads = num_heads,
-                          .scale = 0.125f,
-                          .layer_in_group = layer,
-                          .kv = &view,
-                          .output = {x_.data(), rows, width}});
-    }
-  }
-
   Backend& backend_;
   const Options& options_;
   std::vector<Layer> layers_;
   std::unique_ptr<Matrix> head_;
   std::vector<float> norm_, x_, wide_, qkv_, logits_;
-  std::unique_ptr<Buffer> kv_;
-  size_t kv_bytes_ = 0;
 };
 
 bool parse(int argc, char** argv, Options& options) {
@@ -210,6 +191,10 @@ bool parse(int argc, char** argv, Options& options) {
     const std::string flag = argv[i];
     if (flag == "--quick") {
       options.quick = true;
+      continue;
+    }
+    if (flag == "--attention") {
+      options.attention_only = true;
       continue;
     }
     if (i + 1 == argc) return false;
@@ -238,7 +223,9 @@ bool parse(int argc, char** argv, Options& options) {
 int main(int argc, char** argv) {
   tidemill::Options options;
   if (!tidemill::parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--quick]\n");
+    std::fprintf(
+        stderr,
+        "usage: kernel_bench [--kernels NAME] [--threads N] [--type Q4_1] [--rows N] [--attention] [--quick]\n");
     return 1;
   }
   auto backend = tidemill::make_cpu_backend({.num_threads = options.threads, .kernels = options.kernels});
