@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
-#include "cli/http_client.h"
+#include "server/http/http_client.h"
 #include "cli/text_source.h"
 
 namespace tidemill {

@@ -38,9 +38,10 @@ def test_help_goes_to_standard_output():
     assert done.returncode == 0 and b"perplexity" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "complete", "tokenize", "inspect", "perplexity", "bench"])
+@pytest.mark.parametrize("command", ["serve", "chat", "complete", "tokenize", "inspect", "perplexity", "bench latency",
+                                     "bench throughput", "bench serve", "bench modes", "bench compare", "bench kernels"])
 def test_every_command_has_help(command):
-    done = run(command, "--help")
+    done = run(*command.split(), "--help")
     assert done.returncode == 0 and f"Usage: tidemill {command}".encode() in done.stdout
     assert b"[default: " in done.stdout or command == "inspect"  # which has none to show
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -21,6 +22,13 @@ class Command {
   // Whether the given options make sense together; a failure is a mistake in usage (exit code 2).
   virtual Result<void> check() { return {}; }
   virtual Result<int> run() = 0;
+
+  // What stood on the command line, for results that say how they came about.
+  void remember_arguments(std::vector<std::string> arguments) { arguments_ = std::move(arguments); }
+  const std::vector<std::string>& arguments() const { return arguments_; }
+
+ private:
+  std::vector<std::string> arguments_;
 };
 
 std::unique_ptr<Command> make_serve_command();
@@ -29,6 +37,8 @@ std::unique_ptr<Command> make_complete_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_inspect_command();
 std::unique_ptr<Command> make_perplexity_command();
-std::unique_ptr<Command> make_bench_command();
+
+// `tidemill bench NAME`: their descriptions are named "bench NAME".
+std::vector<std::unique_ptr<Command>> bench_commands();
 
 }  // namespace tidemill

@@ -1,4 +1,4 @@
-#include "cli/http_client.h"
+#include "server/http/http_client.h"
 
 #include <gtest/gtest.h>
 
