@@ -54,6 +54,11 @@ ValueFormat value_format(KvFormat format) {
   return ValueFormat::fp32;
 }
 
+// Inputs of a row in pieces of 32.
+int64_t padded_cols(int64_t cols) {
+  return (cols + block_k - 1) / block_k * block_k;
+}
+
 int32_t usable_cores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
@@ -109,7 +114,7 @@ int32_t CpuBackend::claim(int32_t total, int32_t& first) {
 }
 
 Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) {
-  return pack_matrix(parts, layout, threads_, weight_memory_);
+  return pack_matrix(parts, layout, kernels_.bf16_pairs, threads_, weight_memory_);
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(size_t num_floats) {
@@ -137,10 +142,12 @@ void CpuBackend::prepare_activation_row(const Product& args, const PackedMatrix&
                      .scratch = scratch_[static_cast<size_t>(worker)].row.data(),
                      .blocks = nullptr,
                      .floats = nullptr,
+                     .pairs = nullptr,
                      .row = row - tile_start,
                      .rows = std::min(kernels_.tile_rows, args.input.num_rows - tile_start)};
   if (matrix.any_quantized()) task.blocks = act_blocks_.data() + tile_start * (cols / block_k);
   if (matrix.any_float()) task.floats = act_floats_.data() + tile_start * cols;
+  if (matrix.any_pairs()) task.pairs = act_pairs_.data() + tile_start * padded_cols(cols);
   kernels_.prepare_row(task);
 }
 
@@ -149,6 +156,7 @@ ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& ma
   const PackedPart& packed = matrix.parts()[part];
   return {.input = {.blocks = act_blocks_.data(),
                     .floats = act_floats_.data(),
+                    .pairs = act_pairs_.data(),
                     .num_rows = args.input.num_rows,
                     .cols = args.input.width,
                     .tile_rows = kernels_.tile_rows},
@@ -193,6 +201,9 @@ void CpuBackend::product(const Product& args) {
   // Kernels may read, and then not use, a tile's worth of blocks beyond the last.
   if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k) + max_tile_rows);
   if (matrix.any_float()) act_floats_.reserve(static_cast<size_t>(num_rows) * cols);
+  if (matrix.any_pairs()) {
+    act_pairs_.reserve(static_cast<size_t>((num_rows + max_tile_rows) * padded_cols(matrix.cols())));
+  }
   for (WorkerScratch& scratch : scratch_) scratch.row.reserve(cols + panel_rows);
 
   const size_t num_tasks = gated ? 1 : matrix.parts().size();

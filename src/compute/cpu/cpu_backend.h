@@ -118,6 +118,7 @@ class CpuBackend : public Backend {
   std::atomic<int32_t> next_merge_{0};
   Scratch<ActBlock> act_blocks_;
   Scratch<float> act_floats_;
+  Scratch<uint16_t> act_pairs_;
   std::vector<ProductTask> product_tasks_;
   RotaryTables rotary_;
   std::vector<int32_t> segment_of_row_;

@@ -12,7 +12,7 @@ namespace {
 
 #define TM_KERNEL_TABLE(isa)                                                                                       \
   {                                                                                                                \
-    .name = #isa, .tile_rows = isa::product_tile_rows, .product_panels = isa::product_panels,                      \
+    .name = #isa, .tile_rows = isa::product_tile_rows, .bf16_pairs = false, .product_panels = isa::product_panels, \
     .prepare_row = isa::prepare_row, .norm_row = isa::norm_row, .rotate_and_store_row = isa::rotate_and_store_row, \
     .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,                                             \
   }
@@ -25,6 +25,7 @@ constexpr KernelTable make_amx_table() {
   KernelTable table = avx512_table;
   table.name = "amx";
   table.tile_rows = amx::product_tile_rows;
+  table.bf16_pairs = true;
   table.product_panels = amx::product_panels;
   return table;
 }

@@ -21,11 +21,13 @@ inline constexpr int max_queries = 120;     // queries that share one pass over 
 //           inputs 4j..4j+3; of a 4-bit block low nibbles hold inputs 4j.., high nibbles 16 + 4j..
 //   scales  [num_blocks][num_groups][16 rows]
 //   mins    [num_blocks][num_groups][16 rows], where the kind has them
-// and stands for scale * (code - zero_point) + min. A float panel is [cols][16 rows].
+// and stands for scale * (code - zero_point) + min. A float panel is [cols][16 rows];
+// bf16_pairs is [ceil(cols / 32)][16 pairs of inputs][16 rows][2 inputs], padded with zeros.
 enum class PackedKind : uint8_t {
   f32,
   f16,
   bf16,
+  bf16_pairs,  // of F16 and BF16 weights, for the matrix unit
   u4_zero_h,  // 4-bit codes, zero point, half scales
   u4_min_h,   // 4-bit codes, half scales and mins
   u4_min_f,   // the same with float scales and mins
@@ -58,9 +60,12 @@ struct ActBlock {
 
 // Activations of a step. Tiles of the kernels' tile_rows rows (the last one smaller); inside a tile of R rows, block b
 // of row r is blocks[(tile_start * num_blocks) + b * R + r], and input k is floats[tile_start * cols + k * R + r].
+// Pairs are rows of bfloats in pieces of 32 inputs: piece p of row r begins at pairs[32 * (tile_start * num_pieces +
+// p * R + r)], num_pieces = ceil(cols / 32), the last one padded with zeros.
 struct Activations {
   const ActBlock* blocks;  // where any panel is quantized
   const float* floats;     // where any panel is float
+  const uint16_t* pairs;   // where any panel is bf16_pairs
   int32_t num_rows;
   int32_t cols;
   int32_t tile_rows;
@@ -91,6 +96,7 @@ struct PrepareRow {
   float* scratch;    // [cols + 16]
   ActBlock* blocks;  // first block of the tile, or null
   float* floats;     // first input of the tile, or null
+  uint16_t* pairs;   // first piece of the tile, or null
   int32_t row;
   int32_t rows;
 };

@@ -30,8 +30,13 @@ size_t round_up(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
+size_t pair_pieces(int64_t cols) {
+  return static_cast<size_t>((cols + block_k - 1) / block_k);
+}
+
 PanelShape panel_shape(const WeightKind& kind, DType type, int64_t cols) {
   PanelShape shape;
+  if (kind.kind == PackedKind::bf16_pairs) cols = static_cast<int64_t>(pair_pieces(cols)) * block_k;
   if (kind.bits == 0) {
     shape.bytes = round_up(static_cast<size_t>(cols * panel_rows * block_bytes(type)));
     return shape;
@@ -125,17 +130,30 @@ void pack_codes(uint8_t* panel, const PanelShape& shape, const WeightKind& kind,
   }
 }
 
+// Where input k of a lane lies in a panel of floats, in values.
+size_t float_index(PackedKind kind, int64_t k, int lane) {
+  if (kind == PackedKind::bf16_pairs) return static_cast<size_t>((k / 2 * panel_rows + lane) * 2 + k % 2);
+  return static_cast<size_t>(k * panel_rows + lane);
+}
+
+void pack_float_row(uint8_t* panel, PackedKind kind, const WeightPart& part, const std::byte* source, int lane) {
+  const auto value_bytes = static_cast<size_t>(block_bytes(part.type));
+  for (int64_t k = 0; k < part.cols; ++k) {
+    uint8_t* to = panel + float_index(kind, k, lane) * value_bytes;
+    std::memcpy(to, source + static_cast<size_t>(k) * value_bytes, value_bytes);
+    if (kind == PackedKind::bf16_pairs && part.type == DType::f16) {
+      uint16_t bits;
+      std::memcpy(&bits, to, sizeof(bits));
+      bits = float_to_bfloat(half_to_float(bits));
+      std::memcpy(to, &bits, sizeof(bits));
+    }
+  }
+}
+
 void pack_row(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, const WeightPart& part, int64_t row) {
   const auto lane = static_cast<int>(row % panel_rows);
   const std::byte* source = file_row(part, row);
-  if (kind.bits == 0) {
-    const auto value_bytes = static_cast<size_t>(block_bytes(part.type));
-    for (int64_t k = 0; k < part.cols; ++k) {
-      std::memcpy(panel + static_cast<size_t>(k * panel_rows + lane) * value_bytes,
-                  source + static_cast<size_t>(k) * value_bytes, value_bytes);
-    }
-    return;
-  }
+  if (kind.bits == 0) return pack_float_row(panel, kind.kind, part, source, lane);
   CodeBlock block = {};
   for (int64_t b = 0; b < part.cols / block_k; ++b) {
     read_codes(part.type, source, b, block);
@@ -143,8 +161,14 @@ void pack_row(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, c
   }
 }
 
+WeightKind packed_kind(DType type, bool bf16_pairs) {
+  WeightKind kind = weight_kind(type);
+  if (bf16_pairs && (kind.kind == PackedKind::f16 || kind.kind == PackedKind::bf16)) kind.kind = PackedKind::bf16_pairs;
+  return kind;
+}
+
 void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index, std::byte* memory) {
-  const WeightKind kind = weight_kind(part.type);
+  const WeightKind kind = packed_kind(part.type, packed.panels.kind == PackedKind::bf16_pairs);
   const PanelShape shape = panel_shape(kind, part.type, part.cols);
   uint8_t* panel = reinterpret_cast<uint8_t*>(memory) + (packed.panels.data - reinterpret_cast<uint8_t*>(memory)) +
                    static_cast<size_t>(index) * packed.panels.stride;
@@ -154,7 +178,8 @@ void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index,
   }
 }
 
-float float_at(const uint8_t* panel, PackedKind kind, size_t index) {
+float float_at(const uint8_t* panel, PackedKind kind, int64_t k, int lane) {
+  const size_t index = float_index(kind, k, lane);
   float value;
   uint16_t bits;
   if (kind == PackedKind::f32) {
@@ -189,7 +214,14 @@ bool PackedMatrix::any_quantized() const {
 }
 
 bool PackedMatrix::any_float() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) { return !part.quantized; });
+  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) {
+    return !part.quantized && part.panels.kind != PackedKind::bf16_pairs;
+  });
+}
+
+bool PackedMatrix::any_pairs() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const PackedPart& part) { return part.panels.kind == PackedKind::bf16_pairs; });
 }
 
 void PackedMatrix::read_row(int64_t row, float* out) const {
@@ -202,7 +234,7 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
   const uint8_t* panel = part.panels.data + static_cast<size_t>(in_part / panel_rows) * part.panels.stride;
   if (!part.quantized) {
     for (int64_t k = 0; k < cols_; ++k) {
-      out[k] = float_at(panel, part.panels.kind, static_cast<size_t>(k * panel_rows + lane));
+      out[k] = float_at(panel, part.panels.kind, k, lane);
     }
     return;
   }
@@ -224,7 +256,7 @@ WeightMemory::Share WeightMemory::take(size_t size_bytes) {
   return {newest_, data};
 }
 
-Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout, bool bf16_pairs,
                                             ThreadPool& threads, WeightMemory& weight_memory) {
   if (auto checked = check_parts(parts, layout); !checked) return checked.error();
   auto matrix = std::make_unique<PackedMatrix>();
@@ -234,7 +266,7 @@ Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, M
   std::vector<size_t> offsets;
   size_t size_bytes = 0;
   for (const WeightPart& part : parts) {
-    const WeightKind kind = weight_kind(part.type);
+    const WeightKind kind = packed_kind(part.type, bf16_pairs);
     const PanelShape shape = panel_shape(kind, part.type, part.cols);
     PackedPart& packed = matrix->parts_.emplace_back();
     packed.type = part.type;

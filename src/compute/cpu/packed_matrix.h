@@ -1,6 +1,7 @@
 // A weight matrix as panels of 16 output rows: one layout for all instruction sets (kernel_types.h has it in bytes).
 //
-// Immutable after packing, so any thread may read. Every quantized type is represented exactly. Rows of a part that do
+// Immutable after packing, so any thread may read. Every quantized type is represented exactly; F16
+// is rounded to BF16 for the matrix unit. Rows of a part that do
 // not fill its last panel are padded with zero weights. In a gated matrix the panels of gate and up alternate, so that
 // one worker reads both in one stream.
 #pragma once
@@ -25,8 +26,8 @@ struct PackedPart {
   bool quantized = false;
 };
 
-// Where matrices lie: many are smaller than a huge page, so they share larger pieces of memory. With small pages only, a
-// step of one row spends as long on translating addresses as on reading. One thread.
+// Where matrices lie: many are smaller than a huge page, so they share larger pieces of memory. With small pages only,
+// a step of one row spends as long on translating addresses as on reading. One thread.
 class WeightMemory {
  public:
   struct Share {
@@ -49,13 +50,14 @@ class PackedMatrix : public Matrix {
   MatrixLayout layout() const { return layout_; }
   std::span<const PackedPart> parts() const { return parts_; }
   bool any_quantized() const;
-  bool any_float() const;
+  bool any_float() const;  // of the kinds that multiply floats
+  bool any_pairs() const;
 
   // Row `row` as floats, [cols].
   void read_row(int64_t row, float* out) const;
 
  private:
-  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, ThreadPool&,
+  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, bool, ThreadPool&,
                                                      WeightMemory&);
 
   int64_t rows_ = 0;
@@ -66,8 +68,9 @@ class PackedMatrix : public Matrix {
   size_t size_bytes_ = 0;
 };
 
-// Packs on all threads of the pool. An Error names the part and the shape that is not possible.
-Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+// Packs on all threads of the pool, 16-bit floats as bf16_pairs where the kernels want them so. An Error names the part
+// and the shape that is not possible.
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout, bool bf16_pairs,
                                             ThreadPool& threads, WeightMemory& memory);
 
 }  // namespace tidemill::cpu

@@ -48,6 +48,19 @@ std::vector<double> seen_activations(const float* x, int cols, bool quantized, c
   return out;
 }
 
+// The matrix unit multiplies bfloats where weights have 16 bits.
+bool multiplies_bfloats(const std::string& kernels, DType type) {
+  return kernels == "amx" && (type == DType::f16 || type == DType::bf16);
+}
+
+void round_to_bfloats(std::vector<double>& values) {
+  for (double& value : values) value = bfloat_to_float(float_to_bfloat(static_cast<float>(value)));
+}
+
+void round_to_bfloats(std::vector<float>& values) {
+  for (float& value : values) value = bfloat_to_float(float_to_bfloat(value));
+}
+
 // The dot product and the sum of its terms' magnitudes, which bounds the rounding.
 std::pair<double, double> dot(const float* weights, const std::vector<double>& x) {
   double sum = 0, magnitude = 0;
@@ -63,7 +76,7 @@ TEST_P(ProductTest, EveryTypeAgreesWithDoublePrecision) {
   for (const DType type : all_types) {
     const bool quantized = is_block_format(type);
     const int cols = quantized ? 512 : 100, num_outputs = 40, num_rows = 11;
-    const RandomWeights weights(type, num_outputs, cols, 7);
+    RandomWeights weights(type, num_outputs, cols, 7);
     auto x = random_floats(static_cast<size_t>(num_rows * cols), 8);
     std::vector<float> out(static_cast<size_t>(num_rows * num_outputs), NAN);
     const auto matrix = load(*backend, {weights.part()});
@@ -71,8 +84,11 @@ TEST_P(ProductTest, EveryTypeAgreesWithDoublePrecision) {
                       .norm = {},
                       .matrix = matrix.get(),
                       .output = {out.data(), num_rows, num_outputs}});
+    const bool rounds = multiplies_bfloats(GetParam(), type);
+    if (rounds) round_to_bfloats(weights.values);
     for (int row = 0; row < num_rows; ++row) {
-      const auto seen = seen_activations(x.data() + row * cols, cols, quantized, nullptr, 0);
+      auto seen = seen_activations(x.data() + row * cols, cols, quantized, nullptr, 0);
+      if (rounds) round_to_bfloats(seen);
       for (int i = 0; i < num_outputs; ++i) {
         const auto [want, magnitude] = dot(weights.values.data() + static_cast<size_t>(i * cols), seen);
         // Min terms and code terms may cancel, so K-quants round at a larger magnitude than their values have.
@@ -186,6 +202,8 @@ TEST_P(ProductTest, StackedPartsNormBiasScaleAndResidual) {
   for (int i = 0; i < 3; ++i) weights.emplace_back(types[i], heights[i], cols, 30 + static_cast<uint32_t>(i));
   std::vector<int32_t> order(24);
   for (int i = 0; i < 24; ++i) order[static_cast<size_t>(i)] = (i * 7) % 24;
+  const bool rounds = multiplies_bfloats(GetParam(), types[1]);
+  if (rounds) round_to_bfloats(weights[1].values);
   WeightPart first = weights[0].part();
   first.row_order = order;
   const auto matrix = load(*backend, {first, weights[1].part(), weights[2].part()});
@@ -203,7 +221,8 @@ TEST_P(ProductTest, StackedPartsNormBiasScaleAndResidual) {
     for (int i = 0; i < 80; ++i) {
       const int part = i < 24 ? 0 : i < 64 ? 1 : 2;
       const int in_part = part == 0 ? order[static_cast<size_t>(i)] : part == 1 ? i - 24 : i - 64;
-      const auto seen = seen_activations(x.data() + row * cols, cols, part != 1, norm_weight.data(), 1e-6f);
+      auto seen = seen_activations(x.data() + row * cols, cols, part != 1, norm_weight.data(), 1e-6f);
+      if (rounds && part == 1) round_to_bfloats(seen);
       const auto [sum, magnitude] = dot(weights[static_cast<size_t>(part)].values.data() + in_part * cols, seen);
       const auto at = static_cast<size_t>(row * 80 + i);
       // A value at the edge of two int8 codes may fall to either side, by the norm's last bit.
@@ -294,8 +313,9 @@ TEST_P(ProductTest, GatedProducts) {
 TEST_P(ProductTest, EmbeddingReadsRowsBack) {
   auto backend = backend_for(GetParam(), 2);
   for (const DType type : all_types) {
-    const RandomWeights weights(type, 35, 256, 51);
+    RandomWeights weights(type, 35, 256, 51);
     const auto matrix = load(*backend, {weights.part()});
+    if (multiplies_bfloats(GetParam(), type)) round_to_bfloats(weights.values);
     const TokenId tokens[] = {34, 0, 17, 17};
     std::vector<float> out(4 * 256);
     backend->embed(*matrix, tokens, 2.0f, {out.data(), 4, 256});

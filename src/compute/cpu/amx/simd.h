@@ -64,5 +64,11 @@ TM_INLINE void tile_dot() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Acts), "i"(Weights) : "memory");
 }
 
+// Sums (floats) += activations x weights, both pairs of bfloats.
+template <int Sums, int Acts, int Weights>
+TM_INLINE void tile_dot_pairs() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Acts), "i"(Weights) : "memory");
+}
+
 }  // namespace
 }  // namespace tidemill::amx

@@ -185,6 +185,72 @@ void float_group(const uint8_t* panel, const Activations& input, int first, int 
   }
 }
 
+// Sums of P panels and T tiles of rows in P * T tile registers, each one chain of products in ascending order of
+// inputs.
+template <int P, int T>
+TM_INLINE void multiply_piece(const uint8_t* const (&panels)[P], const uint16_t* const (&acts)[T], const int (&rows)[T],
+                              size_t piece) {
+  constexpr size_t panel_bytes = tile_rows * tile_stride;
+  tile_load<4>(acts[0] + piece * static_cast<size_t>(rows[0]) * block_k, tile_stride);
+  if constexpr (T > 1) tile_load<5>(acts[1] + piece * static_cast<size_t>(rows[1]) * block_k, tile_stride);
+  tile_load<6>(panels[0] + piece * panel_bytes, tile_stride);
+  tile_dot_pairs<0, 4, 6>();
+  if constexpr (T > 1) tile_dot_pairs<1, 5, 6>();
+  if constexpr (P > 1) {
+    tile_load<7>(panels[1] + piece * panel_bytes, tile_stride);
+    tile_dot_pairs<T, 4, 7>();
+    if constexpr (T > 1) tile_dot_pairs<T + 1, 5, 7>();
+  }
+  if constexpr (P > 2) {
+    static_assert(P == 4 && T == 1);
+    tile_load<6>(panels[2] + piece * panel_bytes, tile_stride);
+    tile_dot_pairs<2, 4, 6>();
+    tile_load<7>(panels[3] + piece * panel_bytes, tile_stride);
+    tile_dot_pairs<3, 4, 7>();
+  }
+}
+
+// sums[p] = panel p x rows first .. first + rows - 1, rows <= 16 T.
+template <int P, int T>
+void multiply_pairs(const uint8_t* const (&panels)[P], const Activations& input, int first, int rows,
+                    float (*const (&sums)[P])[panel_rows]) {
+  const auto pieces = static_cast<size_t>((input.cols + block_k - 1) / block_k);
+  const uint16_t* acts[T];
+  int tile_heights[T];
+  for (int t = 0; t < T; ++t) {
+    const int row = t * tile_rows;
+    acts[t] = input.pairs + static_cast<size_t>(first + row) * pieces * block_k;
+    tile_heights[t] = rows - row < tile_rows ? rows - row : tile_rows;
+  }
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<3>();
+  for (size_t piece = 0; piece < pieces; ++piece) multiply_piece<P, T>(panels, acts, tile_heights, piece);
+  tile_store<0>(sums[0], tile_stride);
+  if constexpr (T > 1) tile_store<1>(sums[0] + tile_rows, tile_stride);
+  if constexpr (P > 1) tile_store<T>(sums[1], tile_stride);
+  if constexpr (P > 1 && T > 1) tile_store<T + 1>(sums[1] + tile_rows, tile_stride);
+  if constexpr (P > 2) {
+    tile_store<2>(sums[2], tile_stride);
+    tile_store<3>(sums[3], tile_stride);
+  }
+}
+
+// One panel; room for sums of whole tiles.
+void pairs_group(const uint8_t* panel, const Activations& input, int first, int count, TileScope& tiles,
+                 float (*sums)[panel_rows]) {
+  tiles.configure(tile_stride);
+  for (int row = 0; row < count; row += 2 * tile_rows) {
+    const int rows = count - row < 2 * tile_rows ? count - row : 2 * tile_rows;
+    if (rows > tile_rows) {
+      multiply_pairs<1, 2>({panel}, input, first + row, rows, {sums + row});
+    } else {
+      multiply_pairs<1, 1>({panel}, input, first + row, rows, {sums + row});
+    }
+  }
+}
+
 void panel_group(const Panels& panels, int32_t panel, const Activations& input, int first, int count, TileScope& tiles,
                  Workspace& work, float (*sums)[panel_rows]) {
   const uint8_t* data = panels.data + panel * panels.stride;
@@ -192,9 +258,10 @@ void panel_group(const Panels& panels, int32_t panel, const Activations& input, 
     case PackedKind::f32:
       return float_group<float>(data, input, first, count, sums);
     case PackedKind::f16:
-      return float_group<Half>(data, input, first, count, sums);
     case PackedKind::bf16:
-      return float_group<BFloat>(data, input, first, count, sums);
+      return;  // packed as pairs
+    case PackedKind::bf16_pairs:
+      return pairs_group(data, input, first, count, tiles, sums);
     case PackedKind::u4_zero_h:
       return quantized<Quantized<Half, 4, false>>(panels, data, input, first, count, tiles, work, sums);
     case PackedKind::u4_min_h:
@@ -216,13 +283,59 @@ void panel_group(const Panels& panels, int32_t panel, const Activations& input, 
   }
 }
 
+// P panels of pairs and up to 16 T rows, with the epilogue. Of a gated product: gate and up of P / 2 panels.
+template <int P, int T>
+void pairs_tile(const ProductTask& task, int32_t panel, int row, int rows, Workspace& work) {
+  const bool gated = P > 1 && task.activation != ActivationKind::none;
+  const uint8_t* panels[P];
+  float(*sums[P])[panel_rows];
+  for (int p = 0; p < P; ++p) {
+    const Panels& from = gated && p % 2 == 1 ? task.up : task.panels;
+    panels[p] = from.data + static_cast<size_t>(gated ? panel + p / 2 : panel + p) * from.stride;
+    sums[p] = work.sums[0] + p * T * tile_rows;
+  }
+  multiply_pairs<P, T>(panels, task.input, row, rows, sums);
+  for (int p = 0; p < P; p += gated ? 2 : 1) {
+    if (gated) {
+      store_gated_tile(task, panel + p / 2, row, rows, sums[p], sums[p + 1]);
+    } else {
+      store_tile(task, panel + p, row, rows, sums[p]);
+    }
+  }
+}
+
+// Two tiles of rows stay in the first-level cache while all panels pass.
+void pairs_panels(const ProductTask& task, int32_t first, int32_t end, Workspace& work) {
+  const bool gated = task.activation != ActivationKind::none;
+  const int32_t num_rows = task.input.num_rows, two = gated ? 1 : 2;  // panels whose sums are two tiles
+  for (int32_t row = 0; row < num_rows; row += 2 * tile_rows) {
+    const int32_t rows = num_rows - row < 2 * tile_rows ? num_rows - row : 2 * tile_rows;
+    int32_t panel = first;
+    if (rows > tile_rows) {
+      for (; panel + two <= end; panel += two) pairs_tile<2, 2>(task, panel, row, rows, work);
+      for (; panel < end; ++panel) pairs_tile<1, 2>(task, panel, row, rows, work);
+      continue;
+    }
+    for (; panel + 2 * two <= end; panel += 2 * two) pairs_tile<4, 1>(task, panel, row, rows, work);
+    for (; panel + two <= end; panel += two) pairs_tile<2, 1>(task, panel, row, rows, work);
+    for (; panel < end; ++panel) pairs_tile<1, 1>(task, panel, row, rows, work);
+  }
+}
+
 }  // namespace
 
 void product_panels(const ProductTask& task, int32_t first, int32_t end) {
   const int32_t num_rows = task.input.num_rows;
-  if (num_rows <= avx512_rows) return avx512::product_panels(task, first, end);
+  const bool gated = task.activation != ActivationKind::none;
+  const bool pairs = task.panels.kind == PackedKind::bf16_pairs;
+  const bool up_pairs = gated ? task.up.kind == PackedKind::bf16_pairs : pairs;
+  if (!pairs && !up_pairs && num_rows <= avx512_rows) return avx512::product_panels(task, first, end);
   TileScope tiles;
   Workspace work;
+  if (pairs && up_pairs) {
+    tiles.configure(tile_stride);
+    return pairs_panels(task, first, end, work);
+  }
   for (int32_t panel = first; panel < end; ++panel) {
     for (int32_t row = 0; row < num_rows; row += group_rows) {
       const int32_t rows = num_rows - row < group_rows ? num_rows - row : group_rows;

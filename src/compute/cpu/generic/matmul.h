@@ -216,6 +216,8 @@ inline void panel_tile(const Panels& panels, int32_t panel, const Activations& i
       return float_rows<Half>(data, input, row, rows, out);
     case PackedKind::bf16:
       return float_rows<BFloat>(data, input, row, rows, out);
+    case PackedKind::bf16_pairs:
+      return;  // for kernels that ask for them only
     case PackedKind::u4_zero_h:
       return quantized_rows<Quantized<Half, 4, false>>(panels, data, input, row, rows, out);
     case PackedKind::u4_min_h:

@@ -31,6 +31,13 @@ TM_INLINE void quantize_block(const float* x, ActBlock* out) {
   }
 }
 
+// The first `count` of 32 inputs as bfloats, then zeros.
+TM_INLINE void round_piece(const float* x, int count, uint16_t* out) {
+  const int low = count < 16 ? count : 16, high = count < 32 ? count - low : 16;
+  f_store_as(reinterpret_cast<BFloat*>(out), f_load_n(x, low));
+  f_store_as(reinterpret_cast<BFloat*>(out + 16), f_load_n(x + low, high));
+}
+
 }  // namespace
 
 void prepare_row(const PrepareRow& args) {
@@ -55,6 +62,10 @@ void prepare_row(const PrepareRow& args) {
   if (args.floats) {
     float* out = args.floats + args.row;
     for (int k = 0; k < args.cols; ++k, out += args.rows) *out = x[k];
+  }
+  if (args.pairs) {
+    uint16_t* out = args.pairs + args.row * block_k;
+    for (int k = 0; k < args.cols; k += block_k, out += args.rows * block_k) round_piece(x + k, args.cols - k, out);
   }
 }
 
