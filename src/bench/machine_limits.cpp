@@ -1,6 +1,7 @@
 #include "bench/machine_limits.h"
 
 #include <immintrin.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,8 +24,8 @@ constexpr int64_t steps_per_call = 200'000;
 constexpr int num_tiles = 4;  // accumulators of the matrix unit; two more hold the factors
 
 // Loops over the chains are unrolled, so that the sums stay in registers, and the compiler is not told that all start
-// with zero: chains that it knows to be equal it computes once. Each loop returns something of its sums, so that none of
-// them can be left out.
+// with zero: chains that it knows to be equal it computes once. Each loop returns something of its sums, so that none
+// of them can be left out.
 
 __attribute__((target("avx512f,avx512vnni"))) int32_t dot_int8_avx512(int64_t steps) {
   __m512i sums[num_chains];
@@ -220,6 +221,29 @@ uint32_t leaf7_edx() {
   return d;
 }
 
+// Memory in large pages where the system has them to give, as models' weights are.
+class LargeBuffer {
+ public:
+  explicit LargeBuffer(size_t bytes) : size_((bytes + large_page - 1) / large_page * large_page) {
+    void* place = mmap(nullptr, size_ + large_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TM_CHECK(place != MAP_FAILED, "the system has memory to measure");
+    mapping_ = static_cast<std::byte*>(place);
+    const auto address = reinterpret_cast<uintptr_t>(place);
+    data_ = mapping_ + ((address + large_page - 1) / large_page * large_page - address);
+    madvise(data_, size_, MADV_HUGEPAGE);
+    std::memset(data_, 1, size_);
+  }
+  ~LargeBuffer() { munmap(mapping_, size_ + large_page); }
+  LargeBuffer(const LargeBuffer&) = delete;
+  LargeBuffer& operator=(const LargeBuffer&) = delete;
+  const std::byte* data() const { return data_; }
+
+ private:
+  static constexpr size_t large_page = size_t{2} << 20;
+  size_t size_;
+  std::byte *mapping_ = nullptr, *data_ = nullptr;
+};
+
 // The shortest time that `work` takes on all threads at once.
 template <typename Work>
 double best_seconds(ThreadPool& pool, double limit_s, Work&& work) {
@@ -282,7 +306,7 @@ MachineLimits measure_arithmetic(ThreadPool& pool, double seconds) {
 
 double measure_memory_read(ThreadPool& pool, size_t bytes, double seconds) {
   TM_CHECK(bytes > 0, "there is something to read");
-  std::vector<std::byte> buffer(bytes, std::byte{1});
+  const LargeBuffer buffer(bytes);
   const bool avx2 = __builtin_cpu_supports("avx2") != 0;
   const size_t part = bytes / static_cast<size_t>(pool.size());
   const double best = best_seconds(pool, seconds, [&](int32_t worker) {

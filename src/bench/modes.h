@@ -72,6 +72,6 @@ double lossless_seconds(std::span<const RequestLengths> requests, int32_t concur
 
 std::string modes_table(const ModesResult& result, const ModesOptions& options, int32_t num_threads);
 nlohmann::ordered_json json_of(const ModesResult& result, const ModesOptions& options, int32_t num_threads);
-std::string modes_picture(const ModesResult& result, const std::string& subtitle);
+std::string modes_picture(const ModesResult& result, const ModesOptions& options, const std::string& subtitle);
 
 }  // namespace tidemill

@@ -101,7 +101,7 @@ nlohmann::ordered_json json_of(const ModesResult& result, const ModesOptions& op
   return json;
 }
 
-std::string modes_picture(const ModesResult& result, const std::string& subtitle) {
+std::string modes_picture(const ModesResult& result, const ModesOptions& options, const std::string& subtitle) {
   SvgPage page("One engine, one traffic: what the cache, batching and blocks are worth", subtitle);
   page.add_bars("Output tokens per second",
                 bars_of(
@@ -115,6 +115,9 @@ std::string modes_picture(const ModesResult& result, const std::string& subtitle
                 bars_of(
                     result, [](const ModeResult& mode) { return mode.summary.gap_s.p99; },
                     [](const ModeResult& mode) { return ms_text(mode.summary.gap_s.p99) + " ms"; }));
+  page.add_bars("Jitter of a stream", bars_of(
+                                          result, [](const ModeResult& mode) { return mode.summary.jitter; },
+                                          [](const ModeResult& mode) { return number_text(mode.summary.jitter, 2); }));
   page.add_bars("Reserved KV memory that stored nothing",
                 bars_of(
                     result, [](const ModeResult& mode) { return mode.waste; },
@@ -130,6 +133,14 @@ std::string modes_picture(const ModesResult& result, const std::string& subtitle
       on.points.emplace_back(cost.length_tokens, cost.with_cache_s * 1e3);
     }
     page.add_lines("Milliseconds for one more token", "tokens before it", {off, on});
+  }
+  if (options.price_per_hour > 0) {
+    std::vector<Bar> bars;
+    for (const ModeResult& mode : result.modes) {
+      const double cost = cost_per_million(mode, options.price_per_hour);
+      bars.push_back({mode.name, cost, number_text(cost, 3)});
+    }
+    page.add_bars(fmt::format("Cost of a million output tokens at {} an hour", options.price_per_hour), bars);
   }
   return page.text();
 }

@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "base/printable.h"
-#include "server/http/http_client.h"
 #include "cli/text_source.h"
+#include "server/http/http_client.h"
 
 namespace tidemill {
 namespace {

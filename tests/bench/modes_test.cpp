@@ -129,7 +129,7 @@ TEST(Modes, ShowWhatEachIsWorth) {
   EXPECT_EQ(json["modes"].size(), 5u);
   EXPECT_GT(json["modes"][0]["cost_per_million_output_tokens"].get<double>(), 0);
   EXPECT_EQ(json["continuous_over_unbatched"]["source_documents"], 3.8);
-  EXPECT_THAT(modes_picture(*result, "x"), HasSubstr("</svg>"));
+  EXPECT_THAT(modes_picture(*result, options, "x"), HasSubstr("</svg>"));
 }
 
 }  // namespace

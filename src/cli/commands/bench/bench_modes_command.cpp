@@ -65,7 +65,7 @@ class BenchModesCommand final : public Command {
     json.update(json_of(*result, modes_, model.num_threads));
     if (Result<void> done = write_json(options_.json_path, json); !done) return done.error();
     const std::string subtitle = fmt::format("{}, {} threads; {}", model.name, model.num_threads, what);
-    if (Result<void> done = write_text(svg_path_, modes_picture(*result, subtitle)); !done) return done.error();
+    if (Result<void> done = write_text(svg_path_, modes_picture(*result, modes_, subtitle)); !done) return done.error();
     return 0;
   }
 
