@@ -229,27 +229,38 @@ void CpuBackend::rotate_and_store(const RotateAndStore& args) {
   TM_CHECK(args.qkv.width == args.num_heads * shape.head_dim + shape.num_kv_heads * (shape.head_dim + shape.value_dim),
            "a row holds queries, keys and values");
   TM_CHECK(static_cast<int32_t>(args.positions.size()) == args.qkv.num_rows, "every row has a position");
-  segment_of_row_.assign(static_cast<size_t>(args.qkv.num_rows), -1);
+  // By blocks: two threads that write neighbouring positions would take the lines of the keys from each other.
+  runs_.clear();
   for (size_t s = 0; s < kv.segments.size(); ++s) {
     const KvSegment& segment = kv.segments[s];
     TM_CHECK(segment.first_row >= 0 && segment.first_row + segment.num_rows <= args.qkv.num_rows,
              "a sequence's rows are rows of the step");
-    std::fill_n(segment_of_row_.begin() + segment.first_row, segment.num_rows, static_cast<int32_t>(s));
+    for (int32_t done = 0; done < segment.num_rows;) {
+      const int32_t slot = (segment.first_position + done) % shape.block_size;
+      const int32_t count = std::min(shape.block_size - slot, segment.num_rows - done);
+      runs_.push_back({static_cast<int32_t>(s), segment.first_row + done, count});
+      done += count;
+    }
   }
   const bool rotates = args.rotary.rotary_dim > 0;
   const RotaryTables::Table table = rotates ? rotary_.find(args.rotary, args.positions) : RotaryTables::Table{};
-  for_each(args.qkv.num_rows, [&](int32_t row, int32_t) {
-    const int32_t s = segment_of_row_[static_cast<size_t>(row)];
-    if (s < 0) return;
-    const KvSegment& segment = kv.segments[static_cast<size_t>(s)];
-    const int32_t position = segment.first_position + row - segment.first_row;
-    const int32_t block = position / shape.block_size - segment.first_block;
-    TM_CHECK(block >= 0 && block < static_cast<int32_t>(segment.places.size()), "a stored position has a block");
-    const BlockPlace place = segment.places[static_cast<size_t>(block)];
-    const KvArena& arena = kv.arenas[place.size_class];
-    const int64_t half = args.rotary.rotary_dim / 2;
-    std::byte* bytes =
-        arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(args.layer_in_group) * arena.layer_bytes;
+  for_each(static_cast<int32_t>(runs_.size()),
+           [&](int32_t i, int32_t) { store_run(args, runs_[static_cast<size_t>(i)], table); });
+}
+
+void CpuBackend::store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table) {
+  const KvGroupView& kv = *args.kv;
+  const KvShape& shape = kv.shape;
+  const KvSegment& segment = kv.segments[static_cast<size_t>(run.segment)];
+  const int32_t first_position = segment.first_position + run.first_row - segment.first_row;
+  const int32_t block = first_position / shape.block_size - segment.first_block;
+  TM_CHECK(block >= 0 && block < static_cast<int32_t>(segment.places.size()), "a stored position has a block");
+  const BlockPlace place = segment.places[static_cast<size_t>(block)];
+  const KvArena& arena = kv.arenas[place.size_class];
+  const int64_t half = args.rotary.rotary_dim / 2;
+  std::byte* bytes =
+      arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(args.layer_in_group) * arena.layer_bytes;
+  for (int32_t row = run.first_row; row < run.first_row + run.num_rows; ++row) {
     kernels_.rotate_and_store_row({.qkv = args.qkv.row(row),
                                    .num_heads = args.num_heads,
                                    .num_kv_heads = shape.num_kv_heads,
@@ -262,13 +273,13 @@ void CpuBackend::rotate_and_store(const RotateAndStore& args) {
                                    .norm_whole_row = args.norm_whole_row,
                                    .rotary_dim = args.rotary.rotary_dim,
                                    .interleaved = args.rotary.interleaved,
-                                   .cos = rotates ? table.cos + row * half : nullptr,
-                                   .sin = rotates ? table.sin + row * half : nullptr,
+                                   .cos = table.cos ? table.cos + row * half : nullptr,
+                                   .sin = table.sin ? table.sin + row * half : nullptr,
                                    .block = reinterpret_cast<uint8_t*>(bytes),
                                    .format = value_format(arena.format),
                                    .block_size = shape.block_size,
-                                   .slot = position % shape.block_size});
-  });
+                                   .slot = (first_position + row - run.first_row) % shape.block_size});
+  }
 }
 
 void CpuBackend::normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) {

@@ -22,8 +22,8 @@ namespace tidemill::cpu {
 class RotaryTables {
  public:
   struct Table {
-    const float* cos;  // [rows, rotary_dim / 2]
-    const float* sin;
+    const float* cos = nullptr;  // [rows, rotary_dim / 2]
+    const float* sin = nullptr;
   };
   // Valid until the next call with other arguments for more than one step; computed at most once per step and kind.
   Table find(const Rotary& rotary, std::span<const int32_t> positions);
@@ -80,6 +80,12 @@ class CpuBackend : public Backend {
   struct SpanRange {
     int32_t begin, end;
   };
+  // Rows of one sequence whose positions lie in one block.
+  struct RowRun {
+    int32_t segment;
+    int32_t first_row;
+    int32_t num_rows;
+  };
   struct WorkerScratch {
     Scratch<float> row;
     Scratch<float> tile;
@@ -96,6 +102,8 @@ class CpuBackend : public Backend {
   void prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker);
   ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part) const;
   void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix);
+
+  void store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table);
 
   void list_attention_items(const Attention& args);
   void reserve_attention_scratch(const Attention& args);
@@ -121,7 +129,7 @@ class CpuBackend : public Backend {
   Scratch<uint16_t> act_pairs_;
   std::vector<ProductTask> product_tasks_;
   RotaryTables rotary_;
-  std::vector<int32_t> segment_of_row_;
+  std::vector<RowRun> runs_;
   std::vector<AttentionItem> items_;
   std::vector<AttentionPiece> pieces_;  // of split attention
   Scratch<float> states_;
@@ -135,9 +143,10 @@ void CpuBackend::for_each(int32_t count, Work&& work) {
   }
   next_.store(0, std::memory_order_relaxed);
   threads_.run([&](int32_t worker) {
-    for (int32_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count;
-         i = next_.fetch_add(1, std::memory_order_relaxed)) {
-      work(i, worker);
+    // Neighbours go to one thread: the keys of consecutive positions lie in the same lines.
+    int32_t first = 0;
+    for (int32_t end = claim(count, first); first < end; end = claim(count, first)) {
+      for (int32_t i = first; i < end; ++i) work(i, worker);
     }
   });
 }

@@ -68,6 +68,11 @@ struct Queries {
 template <typename T>
 constexpr int vectors_per_line = sizeof(T) == 4 ? 1 : 2;
 
+// Asks for a line, into the second-level cache: the first has few places for lines that are on their way.
+TM_INLINE void fetch(const void* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
 // scores[r][0 .. 63] of R queries, for the G groups from `first` on.
 template <typename T, bool Fetch, int R, int G>
 TM_INLINE void score_groups(const TileView<T>& tile, int first, const Queries<R>& queries, int head_dim,
@@ -86,7 +91,7 @@ TM_INLINE void score_groups(const TileView<T>& tile, int first, const Queries<R>
     for (int g = 0; g < G; ++g) key[g] = f_load(keys[g] + d * stride);
     if (Fetch && first == 0) {
       TM_UNROLL
-      for (int g = 0; g < groups; g += vectors_per_line<T>) __builtin_prefetch(tile.next_keys[g] + d * stride);
+      for (int g = 0; g < groups; g += vectors_per_line<T>) fetch(tile.next_keys[g] + d * stride);
     }
     TM_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -141,7 +146,7 @@ TM_INLINE void add_values(const TileView<T>& tile, const float (*weights)[softma
       for (int v = 0; v < V; ++v) x[v] = n == 16 ? f_load(value + v * 16) : f_load_n(value + v * 16, n);
       if (Fetch) {
         TM_UNROLL
-        for (int v = 0; v < V; v += vectors_per_line<T>) __builtin_prefetch(next + v * 16);
+        for (int v = 0; v < V; v += vectors_per_line<T>) fetch(next + v * 16);
         next += value_dim;
       }
       TM_UNROLL

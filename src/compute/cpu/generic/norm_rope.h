@@ -29,8 +29,15 @@ inline void rotate_head(float* head, const StoreRow& args) {
     }
     return;
   }
-  for (int i = 0; i < half; i += 16) {
-    const int n = half - i < 16 ? half - i : 16;
+  int i = 0;
+  for (; i + 16 <= half; i += 16) {
+    const F a = f_load(head + i), b = f_load(head + half + i);
+    const F c = f_load(args.cos + i), s = f_load(args.sin + i);
+    f_store(head + i, f_sub(f_mul(a, c), f_mul(b, s)));
+    f_store(head + half + i, f_add(f_mul(b, c), f_mul(a, s)));
+  }
+  if (i < half) {
+    const int n = half - i;
     const F a = f_load_n(head + i, n), b = f_load_n(head + half + i, n);
     const F c = f_load_n(args.cos + i, n), s = f_load_n(args.sin + i, n);
     f_store_n(head + i, f_sub(f_mul(a, c), f_mul(b, s)), n);
@@ -61,19 +68,21 @@ void store_key_value(const StoreRow& args, const float* keys, const float* value
   T* block_keys = reinterpret_cast<T*>(args.block);
   T* block_values = block_keys + static_cast<size_t>(args.num_kv_heads) * args.head_dim * args.block_size;
   T rounded[16];
-  for (int i = 0; i < args.num_kv_heads * args.head_dim; i += 16) {
-    const int rest = args.num_kv_heads * args.head_dim - i;
-    const int n = rest < 16 ? rest : 16;
-    f_store_as(rounded, f_storable<T>(f_load_n(keys + i, n)));
-    for (int j = 0; j < n; ++j) block_keys[static_cast<size_t>(i + j) * args.block_size + args.slot] = rounded[j];
+  const int num_keys = args.num_kv_heads * args.head_dim;
+  T* key = block_keys + args.slot;
+  for (int i = 0; i < num_keys; i += 16) {
+    const int n = num_keys - i < 16 ? num_keys - i : 16;
+    f_store_as(rounded, f_storable<T>(n == 16 ? f_load(keys + i) : f_load_n(keys + i, n)));
+    for (int j = 0; j < n; ++j, key += args.block_size) *key = rounded[j];
   }
   for (int h = 0; h < args.num_kv_heads; ++h) {
     T* to = block_values + (static_cast<size_t>(h) * args.block_size + args.slot) * args.value_dim;
-    for (int i = 0; i < args.value_dim; i += 16) {
-      const int n = args.value_dim - i < 16 ? args.value_dim - i : 16;
-      f_store_as(rounded, f_storable<T>(f_load_n(values + h * args.value_dim + i, n)));
-      for (int j = 0; j < n; ++j) to[i + j] = rounded[j];
-    }
+    const float* value = values + h * args.value_dim;
+    int i = 0;
+    for (; i + 16 <= args.value_dim; i += 16) f_store_as(to + i, f_storable<T>(f_load(value + i)));
+    if (i == args.value_dim) continue;
+    f_store_as(rounded, f_storable<T>(f_load_n(value + i, args.value_dim - i)));
+    for (int j = 0; i + j < args.value_dim; ++j) to[i + j] = rounded[j];
   }
 }
 
