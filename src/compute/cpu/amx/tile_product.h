@@ -13,7 +13,7 @@
 namespace tidemill::amx {
 namespace {
 
-constexpr int avx512_rows = 3;     // up to so many rows, reading the weights is what takes time
+constexpr int avx512_rows = 8;     // up to so many rows, unpacking costs more than the unit saves
 constexpr int group_rows = 128;    // activation rows that share one unpacking
 constexpr int piece_blocks = 32;   // blocks unpacked at once: 16 KiB
 constexpr int sums_in_flight = 4;  // a tile that is stored right after its product stalls the unit
@@ -24,8 +24,8 @@ struct Workspace {
   alignas(64) float sums[2][group_rows][panel_rows];
 };
 
-// code - zero_point of `count` blocks, as the matrix unit wants them. Meanwhile `next`, the same blocks' share of the
-// panel that follows in memory, comes into the second-level cache: between two panels the processor loses the track.
+// code - zero_point of `count` blocks, as the matrix unit wants them. `next`: the same blocks' share of the panel that
+// follows in memory.
 template <typename Kind>
 TM_INLINE void unpack_blocks(const Panels& panels, const uint8_t* codes, const uint8_t* next, int count,
                              Workspace& work) {
@@ -37,10 +37,7 @@ TM_INLINE void unpack_blocks(const Panels& panels, const uint8_t* codes, const u
     return x;
   };
   for (int b = 0; b < count; ++b, codes += Kind::code_bytes, next += Kind::block_bytes) {
-    TM_UNROLL
-    for (int line = 0; line < Kind::block_bytes; line += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T1);
-    }
+    prefetch_block<Kind>(next);
     auto* out = reinterpret_cast<__m512i*>(work.codes[b]);
     TM_UNROLL
     for (int j = 0; j < Kind::bits; ++j) {
