@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/kernel_run.h"
+#include "bench/svg_chart.h"
 #include "bench/table.h"
 
 namespace tidemill {
@@ -50,12 +51,13 @@ std::string product_table(const KernelFigures& figures) {
 std::string attention_table(const KernelFigures& figures) {
   Table table({"attention", "sequences", "rows each", "length", "ms", "TMAC/s", "% of FP32", "KV GB/s", "% of read"});
   for (const AttentionFigure& figure : figures.attention) {
-    const double rate = tmacs(figure.macs, figure.seconds), read = gb_s(figure.kv_bytes, figure.seconds);
-    table.add({figure.is_prefill ? "prefill" : "decode", fmt::format("{}", figure.sequences),
-               fmt::format("{}", figure.rows_each), fmt::format("{}", figure.length),
-               number_text(figure.seconds * 1e3, 3), number_text(rate, 4), percent_text(rate, figures.limits.fp32_fma),
-               figure.is_prefill ? "-" : number_text(read, 1),
-               figure.is_prefill ? "-" : percent_text(read, figure.read_limit_gb_s)});
+    const AttentionTime& time = figure.time;
+    const double rate = tmacs(time.macs, time.seconds);
+    table.add({figure.is_prefill ? "prefill" : "decode", fmt::format("{}", figure.load.num_sequences),
+               fmt::format("{}", figure.load.rows_each), fmt::format("{}", figure.load.length),
+               number_text(time.seconds * 1e3, 3), number_text(rate, 4), percent_text(rate, figures.limits.fp32_fma),
+               number_text(time.read_bytes / time.seconds / 1e9, 1),
+               number_text(time.read_seconds / time.seconds * 100, 1)});
   }
   return table.text();
 }
@@ -91,19 +93,36 @@ Json json_of(const KernelFigures& figures) {
                                 {"share_of_read_limit", read / figure.read_limit_gb_s}});
   }
   for (const AttentionFigure& figure : figures.attention) {
-    const double rate = tmacs(figure.macs, figure.seconds), read = gb_s(figure.kv_bytes, figure.seconds);
+    const AttentionTime& time = figure.time;
+    const double rate = tmacs(time.macs, time.seconds);
     json["attention"].push_back({{"phase", figure.is_prefill ? "prefill" : "decode"},
-                                 {"sequences", figure.sequences},
-                                 {"rows_each", figure.rows_each},
-                                 {"length", figure.length},
-                                 {"ms", figure.seconds * 1e3},
+                                 {"sequences", figure.load.num_sequences},
+                                 {"rows_each", figure.load.rows_each},
+                                 {"length", figure.load.length},
+                                 {"ms", time.seconds * 1e3},
                                  {"tmac_per_s", rate},
-                                 {"share_of_fp32_limit", share(rate, figures.limits.fp32_fma)}});
-    if (figure.is_prefill) continue;
-    json["attention"].back()["kv_bytes"] = figure.kv_bytes;
-    json["attention"].back()["share_of_read_limit"] = read / figure.read_limit_gb_s;
+                                 {"share_of_fp32_limit", share(rate, figures.limits.fp32_fma)},
+                                 {"kv_bytes", time.read_bytes},
+                                 {"read_ms", time.read_seconds * 1e3},
+                                 {"share_of_read_limit", time.read_seconds / time.seconds}});
   }
   return json;
+}
+
+std::string attention_picture(const KernelFigures& figures, const std::string& subtitle) {
+  SvgPage page("Attention over the length of the context", subtitle);
+  LineSeries one{"attention of one token", {}}, read{"reading its keys and values", {}};
+  LineSeries prefill{"attention of a prompt's token", {}};
+  for (const AttentionFigure& figure : figures.attention) {
+    const int32_t length = figure.load.length;
+    if (figure.is_prefill) prefill.points.emplace_back(length, figure.time.seconds / figure.load.rows_each * 1e3);
+    if (figure.is_prefill || figure.load.num_sequences > 1) continue;
+    one.points.emplace_back(length, figure.time.seconds * 1e3);
+    read.points.emplace_back(length, figure.time.read_seconds * 1e3);
+  }
+  page.add_lines("One sequence, all layers: milliseconds a token", "positions before it", {one, read});
+  page.add_lines("Prompts, all layers: milliseconds a token", "positions before it", {prefill});
+  return page.text();
 }
 
 }  // namespace tidemill

@@ -14,14 +14,14 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int32_t num_layers = 30, num_heads = 9, num_kv_heads = 3, head_dim = 64, vocabulary = 49152;
+constexpr int32_t num_layers = 30, vocabulary = 49152;
 
 // Widths of a layer's matrices.
 struct LayerShape {
   int32_t width, hidden, kv_width;
   int32_t qkv_width() const { return width + 2 * kv_width; }
 };
-constexpr LayerShape usual_shape = {576, 1536, num_kv_heads* head_dim};
+constexpr LayerShape usual_shape = {576, 1536, 192};
 // Types with blocks of 256 values need widths that 256 divides.
 constexpr LayerShape wide_block_shape = {768, 1536, 256};
 
@@ -29,7 +29,7 @@ LayerShape shape_for(DType type) {
   return usual_shape.width % block_values(type) == 0 ? usual_shape : wide_block_shape;
 }
 
-constexpr int32_t kv_block_tokens = 32, prefill_rows = 256, decode_sequences = 16;
+constexpr int32_t prefill_rows = 256, decode_sequences = 16;
 constexpr size_t most_kv_bytes = size_t{4} << 30;
 
 // Bytes of small finite weights. Scales come out as halves around 0.01 wherever the type has them.
@@ -104,10 +104,11 @@ class KernelRun {
       if (Result<void> done = measure_layers(type); !done) return done.error();
     }
     if (Result<void> done = measure_head(); !done) return done.error();
-    for (const int32_t length : options_.lengths) measure_attention({false, 1, 1, length});
-    for (const int32_t length : options_.lengths) measure_attention({false, decode_sequences, 1, length});
+    for (const int32_t sequences : {1, decode_sequences}) {
+      for (const int32_t length : options_.lengths) measure_attention(false, {sequences, 1, length});
+    }
     for (const int32_t length : options_.lengths) {
-      measure_attention({true, 1, std::min(prefill_rows, length), length});
+      measure_attention(true, {1, std::min(prefill_rows, length), length});
     }
     return std::move(figures_);
   }
@@ -195,45 +196,14 @@ class KernelRun {
     }
   }
 
-  // The last rows_each rows of each sequence of `length` positions, all layers.
-  void measure_attention(AttentionFigure figure) {
-    const int32_t blocks_each = (figure.length + kv_block_tokens - 1) / kv_block_tokens;
-    const KvShape shape = {num_kv_heads, head_dim, head_dim, kv_block_tokens};
-    const size_t layer_bytes = shape.layer_bytes(KvFormat::fp16), slot_bytes = layer_bytes * num_layers;
-    const auto num_blocks = static_cast<size_t>(figure.sequences) * static_cast<size_t>(blocks_each);
-    figure.kv_bytes = slot_bytes * num_blocks;
-    if (figure.kv_bytes > most_kv_bytes) return;
-    say(fmt::format("attention over {} positions", figure.length));
-    const std::unique_ptr<Buffer> kv = backend_.allocate(figure.kv_bytes / sizeof(float));
-    std::fill_n(kv->data(), figure.kv_bytes / sizeof(float), 0.0f);
-    const KvArena arena = {reinterpret_cast<std::byte*>(kv->data()), slot_bytes, layer_bytes, KvFormat::fp16};
-    std::vector<BlockPlace> places(num_blocks);
-    for (size_t i = 0; i < places.size(); ++i) places[i].slot = static_cast<uint32_t>(i);
-    std::vector<KvSegment> segments;
-    for (int32_t i = 0; i < figure.sequences; ++i) {
-      segments.push_back({i * figure.rows_each, figure.rows_each, figure.length - figure.rows_each, 0,
-                          std::span(places).subspan(static_cast<size_t>(i) * static_cast<size_t>(blocks_each),
-                                                    static_cast<size_t>(blocks_each))});
-    }
-    const KvGroupView view = {shape, std::span(&arena, 1), segments};
-    const int32_t rows = figure.sequences * figure.rows_each;
-    size_rows(usual_shape, rows);
-    figure.read_limit_gb_s = figure.is_prefill ? 0 : measure_memory_read(pool_, figure.kv_bytes, options_.seconds / 2);
-    // Scores and weighted values: two products of head_dim for each position that a row sees.
-    figure.macs = 2.0 * num_layers * num_heads * head_dim * rows * (figure.length - (figure.rows_each - 1) / 2.0);
-    figure.seconds = best_seconds([&] { attend(view, rows); });
-    figures_.attention.push_back(figure);
-  }
-
-  void attend(const KvGroupView& view, int32_t rows) {
-    for (int32_t layer = 0; layer < num_layers; ++layer) {
-      backend_.attention({.qkv = {qkv_.data(), rows, usual_shape.qkv_width()},
-                          .num_heads = num_heads,
-                          .scale = 0.125f,
-                          .layer_in_group = layer,
-                          .kv = &view,
-                          .output = {x_.data(), rows, usual_shape.width}});
-    }
+  void measure_attention(bool is_prefill, AttentionLoad load) {
+    const AttentionShape shape;
+    const size_t kv_bytes = size_t{2} * sizeof(uint16_t) * static_cast<size_t>(shape.num_layers) *
+                            static_cast<size_t>(shape.num_kv_heads * shape.head_dim) *
+                            static_cast<size_t>(load.num_sequences) * static_cast<size_t>(load.length);
+    if (kv_bytes > most_kv_bytes) return;
+    say(fmt::format("attention over {} positions", load.length));
+    figures_.attention.push_back({is_prefill, load, time_attention(backend_, shape, load, options_.seconds)});
   }
 
   Backend& backend_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/attention_timing.h"
 #include "bench/machine_limits.h"
 #include "compute/backend.h"
 
@@ -38,13 +39,8 @@ struct ProductFigure {
 
 struct AttentionFigure {
   bool is_prefill = false;
-  int32_t sequences = 0;
-  int32_t rows_each = 0;
-  int32_t length = 0;  // positions that the last row sees
-  double seconds = 0;  // all layers
-  double macs = 0;
-  size_t kv_bytes = 0;
-  double read_limit_gb_s = 0;
+  AttentionLoad load;
+  AttentionTime time;
 };
 
 struct KernelFigures {
@@ -64,5 +60,7 @@ TypeLimits limits_for(DType type, const MachineLimits& limits);
 
 std::string kernel_tables(const KernelFigures& figures);
 nlohmann::ordered_json json_of(const KernelFigures& figures);
+// Attention over the length of the context, beside a plain read of its keys and values.
+std::string attention_picture(const KernelFigures& figures, const std::string& subtitle);
 
 }  // namespace tidemill

@@ -165,12 +165,14 @@ def test_serve_says_what_was_refused(url, tmp_path):
 
 
 def test_kernels_are_held_against_the_machine(tmp_path):
-    path = tmp_path / "kernels.json"
-    done = bench("kernels", "--quick", "--types", "Q4_1,F32", "--rows", "1,8", "--lengths", 64, "--threads", 1, "--json", path)
+    path, picture = tmp_path / "kernels.json", tmp_path / "kernels.svg"
+    done = bench("kernels", "--quick", "--types", "Q4_1,F32", "--rows", "1,8", "--lengths", 64, "--threads", 1, "--json", path,
+                 "--svg", picture)
     assert done.returncode == 0, done.stderr
     result = json.loads(path.read_text())
     assert len(result["products"]) == 6 and len(result["attention"]) == 3
     assert all(0 < row["tmac_per_s"] < 1000 and row["read_limit_gb_per_s"] > 0 for row in result["products"])
+    assert xml.dom.minidom.parse(str(picture)).documentElement.tagName == "svg"
 
 
 def test_compare_starts_both_in_turns_and_ends_them(tmp_path, workload):

@@ -34,6 +34,7 @@ class BenchKernelsCommand final : public Command {
         [this](const std::string& text) -> Result<void> { return set_counts(text, 1 << 20, kernels_.lengths); });
     options.flag("--quick", &quick_, "Each figure from one pass: shows that it runs, not how fast.");
     options.text("--json", &json_path_, "FILE", "Write the result here, too.");
+    options.text("--svg", &svg_path_, "FILE", "Draw attention over the length of the context here.");
     add_compute_options(options, run_);
   }
 
@@ -58,6 +59,8 @@ class BenchKernelsCommand final : public Command {
     json["threads"] = (*backend)->num_threads();
     json.update(json_of(*figures));
     if (Result<void> done = write_json(json_path_, json); !done) return done.error();
+    const std::string subtitle = fmt::format("{} kernels, {} threads", name, (*backend)->num_threads());
+    if (Result<void> done = write_text(svg_path_, attention_picture(*figures, subtitle)); !done) return done.error();
     return 0;
   }
 
@@ -92,7 +95,7 @@ class BenchKernelsCommand final : public Command {
     return options;
   }();
   bool quick_ = false;
-  std::string json_path_;
+  std::string json_path_, svg_path_;
 };
 
 }  // namespace
