@@ -24,53 +24,61 @@ struct Workspace {
   alignas(64) float sums[2][group_rows][panel_rows];
 };
 
-// code - zero_point of `count` blocks, as the matrix unit wants them. `next`: the same blocks' share of the panel that
-// follows in memory.
-template <typename Kind>
-TM_INLINE void unpack_blocks(const Panels& panels, const uint8_t* codes, const uint8_t* next, int count,
-                             Workspace& work) {
-  const MB zero = _mm512_set1_epi8(Kind::has_min ? 0 : static_cast<char>(1 << panels.zero_shift));
-  const MB table = Kind::lookup ? _mm512_sub_epi8(b_table(panels.table), zero) : zero;
-  const auto finish = [&](MB x) {
-    if constexpr (Kind::lookup) return b_lookup(table, x);
-    if constexpr (!Kind::has_min) return _mm512_sub_epi8(x, zero);
-    return x;
-  };
-  for (int b = 0; b < count; ++b, codes += Kind::code_bytes, next += Kind::block_bytes) {
-    prefetch_block<Kind>(next);
-    auto* out = reinterpret_cast<__m512i*>(work.codes[b]);
-    TM_UNROLL
-    for (int j = 0; j < Kind::bits; ++j) {
-      const MB x = b_load(codes + j * 64);
-      if constexpr (Kind::bits == 8) {
-        _mm512_store_si512(out + j, finish(x));
-      } else {
-        _mm512_store_si512(out + j, finish(b_low(x)));
-        _mm512_store_si512(out + j + 4, finish(b_high(x)));
-      }
-    }
-  }
-}
-
 // Consecutive blocks of one panel and one tile of rows.
 template <typename Kind>
 struct BlockRun {
-  const int8_t* codes;   // unpacked, 512 bytes per block
   const ActBlock* acts;  // of the first block; `stride` of them per block
   int stride;
   const typename Kind::Scale* scales;
   const typename Kind::Scale* mins;
   int count;   // of products: blocks x groups
   bool first;  // of the row: sums begin at zero
+  // For the first tile of rows, which unpacks for all: codes as they lie in the panel, and the same blocks' share of
+  // the panel that follows in memory. Null for the other tiles.
+  const uint8_t* packed;
+  const uint8_t* next;
+  MB zero, table;
 };
 
+constexpr int unpacked_ahead = 2 * sums_in_flight;  // products
+
+// code - zero_point of one block, as the matrix unit wants them. Neither the ports that unpacking needs nor its stores
+// are what the sums wait for, so it goes on between them.
+template <typename Kind>
+TM_INLINE void unpack_block(const BlockRun<Kind>& run, int b, Workspace& work) {
+  const auto finish = [&](MB x) {
+    if constexpr (Kind::lookup) return b_lookup(run.table, x);
+    if constexpr (!Kind::has_min) return _mm512_sub_epi8(x, run.zero);
+    return x;
+  };
+  const uint8_t* codes = run.packed + b * Kind::code_bytes;
+  prefetch_block<Kind>(run.next + b * Kind::block_bytes);
+  auto* out = reinterpret_cast<__m512i*>(work.codes[b]);
+  TM_UNROLL
+  for (int j = 0; j < Kind::bits; ++j) {
+    const MB x = b_load(codes + j * 64);
+    if constexpr (Kind::bits == 8) {
+      _mm512_store_si512(out + j, finish(x));
+    } else {
+      _mm512_store_si512(out + j, finish(b_low(x)));
+      _mm512_store_si512(out + j + 4, finish(b_high(x)));
+    }
+  }
+}
+
+// The block of product i, where that is due.
+template <typename Kind>
+TM_INLINE void unpack_for(const BlockRun<Kind>& run, int i, Workspace& work) {
+  if (run.packed && i % Kind::groups == 0 && i < run.count) unpack_block(run, i / Kind::groups, work);
+}
+
 template <typename Kind, int T>
-TM_INLINE void start_dots(const BlockRun<Kind>& run, int i) {
+TM_INLINE void start_dots(const BlockRun<Kind>& run, int i, const Workspace& work) {
   constexpr int act_bytes = block_k / Kind::groups;
   const ActBlock* act = run.acts + i / Kind::groups * run.stride;
   tile_zero<T>();
   tile_load<4 + T % 2>(act->q + i % Kind::groups * act_bytes, sizeof(ActBlock));
-  tile_load<6 + T % 2>(run.codes + i * act_bytes * panel_rows, tile_stride);
+  tile_load<6 + T % 2>(work.codes[0][0] + i * act_bytes * panel_rows, tile_stride);
   tile_dot<T, 4 + T % 2, 6 + T % 2>();
 }
 
@@ -95,7 +103,8 @@ TM_INLINE void add_dots(const BlockRun<Kind>& run, int i, const int32_t (*dots)[
 template <typename Kind, int R, int T>
 TM_INLINE void one_product(const BlockRun<Kind>& run, int i, bool more, Workspace& work, MF (&sums)[R]) {
   tile_store<T>(work.dots[T], tile_stride);
-  if (more) start_dots<Kind, T>(run, i + sums_in_flight);
+  unpack_for(run, i + unpacked_ahead, work);
+  if (more) start_dots<Kind, T>(run, i + sums_in_flight, work);
   add_dots<Kind, R>(run, i, work.dots[T], sums);
 }
 
@@ -110,10 +119,11 @@ void run_blocks(const BlockRun<Kind> run, Workspace& work, float (*out)[panel_ro
     for (int r = 0; r < R; ++r) sums[r] = _mm512_load_ps(out[r]);
   }
   const int count = run.count;
-  start_dots<Kind, 0>(run, 0);
-  if (count > 1) start_dots<Kind, 1>(run, 1);
-  if (count > 2) start_dots<Kind, 2>(run, 2);
-  if (count > 3) start_dots<Kind, 3>(run, 3);
+  for (int i = 0; i < unpacked_ahead; ++i) unpack_for(run, i, work);
+  start_dots<Kind, 0>(run, 0, work);
+  if (count > 1) start_dots<Kind, 1>(run, 1, work);
+  if (count > 2) start_dots<Kind, 2>(run, 2, work);
+  if (count > 3) start_dots<Kind, 3>(run, 3, work);
   int i = 0;
   for (; i + 2 * sums_in_flight <= count; i += sums_in_flight) {
     one_product<Kind, R, 0>(run, i, true, work, sums);
@@ -140,20 +150,23 @@ void quantized_group(const Panels& panels, const uint8_t* panel, const Activatio
   const int num_blocks = input.cols / block_k;
   const auto* scales = reinterpret_cast<const Scale*>(panel + static_cast<size_t>(num_blocks) * Kind::code_bytes);
   const Scale* mins = scales + static_cast<size_t>(num_blocks) * Kind::scale_count;
+  const MB zero = _mm512_set1_epi8(Kind::has_min ? 0 : static_cast<char>(1 << panels.zero_shift));
+  const MB table = Kind::lookup ? _mm512_sub_epi8(b_table(panels.table), zero) : zero;
   for (int b = 0; b < num_blocks; b += piece_blocks) {
     const int blocks = num_blocks - b < piece_blocks ? num_blocks - b : piece_blocks;
-    const uint8_t* next = panel + static_cast<size_t>(num_blocks + b) * Kind::block_bytes;
-    unpack_blocks<Kind>(panels, panel + static_cast<size_t>(b) * Kind::code_bytes, next, blocks, work);
     for (int row = 0; row < count; row += tile_rows) {
       const int rows = count - row < tile_rows ? count - row : tile_rows;
       const BlockRun<Kind> run = {
-          .codes = work.codes[0][0],
           .acts = input.blocks + static_cast<size_t>(first + row) * static_cast<size_t>(num_blocks) + b * rows,
           .stride = rows,
           .scales = scales + static_cast<size_t>(b) * Kind::scale_count,
           .mins = mins + static_cast<size_t>(b) * Kind::scale_count,
           .count = blocks * Kind::groups,
-          .first = b == 0};
+          .first = b == 0,
+          .packed = row == 0 ? panel + static_cast<size_t>(b) * Kind::code_bytes : nullptr,
+          .next = panel + static_cast<size_t>(num_blocks + b) * Kind::block_bytes,
+          .zero = zero,
+          .table = table};
       if (rows > 12) {
         run_blocks<Kind, 16>(run, work, sums + row);
       } else if (rows > 8) {
