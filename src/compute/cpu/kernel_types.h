@@ -50,7 +50,7 @@ struct Panels {
 };
 
 // One quantized block of one activation row: 32 inputs and their sums over all, the first 16 and the last 16.
-struct ActBlock {
+struct alignas(64) ActBlock {
   int8_t q[block_k];
   float scale;
   float scaled_sum[3];  // scale * sum

@@ -194,6 +194,36 @@ TEST(AmxProducts, AreBitEqualToThoseOfAvx512) {
   }
 }
 
+// A block's quantization does not depend on how many blocks its row has, which decides how many are taken at once.
+TEST(PrepareRow, QuantizesABlockAlikeInLongAndShortRows) {
+  constexpr int num_blocks = 7;
+  auto x = random_floats(num_blocks * cpu::block_k, 74, 10.0f);
+  std::fill_n(x.begin() + 32, 32, 0.0f);
+  std::fill_n(x.begin() + 64, 16, -3.0f);
+  for (const auto* table : cpu::available_kernels()) {
+    std::vector<cpu::ActBlock> together(num_blocks), alone(num_blocks);
+    cpu::PrepareRow row = {.x = x.data(),
+                           .cols = num_blocks * cpu::block_k,
+                           .norm_weight = nullptr,
+                           .epsilon = 0,
+                           .scratch = nullptr,
+                           .blocks = together.data(),
+                           .floats = nullptr,
+                           .pairs = nullptr,
+                           .row = 0,
+                           .rows = 1};
+    table->prepare_row(row);
+    row.cols = cpu::block_k;
+    for (size_t b = 0; b < num_blocks; ++b) {
+      row.x = x.data() + b * cpu::block_k;
+      row.blocks = alone.data() + b;
+      table->prepare_row(row);
+      const size_t used = offsetof(cpu::ActBlock, padding);
+      ASSERT_EQ(std::memcmp(&together[b], &alone[b], used), 0) << table->name << " block " << b;
+    }
+  }
+}
+
 TEST_P(ProductTest, StackedPartsNormBiasScaleAndResidual) {
   auto backend = backend_for(GetParam(), 2);
   const int cols = 256, num_rows = 9, heights[] = {24, 40, 16};
