@@ -73,8 +73,10 @@ struct Engine::State {
   bool pass();
   bool handle_messages(Clock::Time now);
   void end_what_is_over(Clock::Time now);
-  void run_step(StepPlan plan, Clock::Time now);
+  void run_step(Clock::Time now);
   void publish_events();
+  // Books the time since the last call, or since the pass began, under a phase.
+  void end_phase(StepPhase phase);
   void refresh_gauges();
 
   const EngineConfig config;
@@ -89,6 +91,9 @@ struct Engine::State {
   Scheduler scheduler;
   RequestBook book;
   RateMeter meter;
+  StepPlan plan;  // of the step at hand
+  std::vector<RequestEvent> spare;
+  Clock::Time phase_began{};
   std::optional<Clock::Time> end_by;
   std::optional<Clock::Time> last_self_check;
   std::atomic<int64_t> pass_began{0};  // ticks of the clock; 0 = between passes
@@ -164,21 +169,23 @@ std::unique_ptr<LiveRequest> Engine::State::make_live(Request request) {
 bool Engine::State::pass() {
   const Clock::Time now = clock.now();
   pass_began = std::max<int64_t>(1, ticks(now));
-  StepPlan plan;
-  bool busy = false;
+  phase_began = now;
+  bool busy = false, planned = false;
   {
     std::lock_guard lock(mutex);
     busy = handle_messages(now);
     end_what_is_over(now);
     if (!book.empty()) {
       busy = true;
-      plan = scheduler.schedule(now);
+      scheduler.schedule(now, plan);
+      planned = !plan.sequences.empty();
       for (const LiveRequest* request : scheduler.newly_admitted()) inbox.dequeue(*request);
       for (Sequence* sequence : scheduler.take_overfull()) book.end_overfull(*sequence, now);
     }
     inbox.publish(scheduler.num_open_slots(), meter.rates());
+    if (busy) end_phase(StepPhase::schedule);
   }
-  if (!plan.sequences.empty()) run_step(std::move(plan), now);
+  if (planned) run_step(now);
   publish_events();
   pass_began = 0;
   return busy;
@@ -202,16 +209,33 @@ void Engine::State::end_what_is_over(Clock::Time now) {
   if (end_by && now >= *end_by) book.end_all(now);
 }
 
-void Engine::State::run_step(StepPlan plan, Clock::Time now) {
+void Engine::State::end_phase(StepPhase phase) {
+  const Clock::Time now = clock.now();
+  stats.phase_s[static_cast<size_t>(phase)] += std::chrono::duration<double>(now - phase_began).count();
+  phase_began = now;
+}
+
+void Engine::State::run_step(Clock::Time now) {
   StepResult result = executor->execute(plan);
   const Clock::Time end = clock.now();
   std::lock_guard lock(mutex);
+  end_phase(StepPhase::execute);
+  const double step_s = std::chrono::duration<double>(end - now).count();
+  stats.step_limit_s = scheduler.limit_s() < endless_s ? scheduler.limit_s() : 0;
+  if (step_s > 0) {
+    stats.step_time.observe(step_s);
+    stats.step_time_error.observe(std::abs(step_s - scheduler.predicted_s()) / step_s);
+  }
+  scheduler.note_step_time(step_s);
+  stats.step_cost_s = scheduler.cost().coefficients();
   const uint64_t finished_before = book.num_finished_requests();
-  book.apply(plan, std::move(result), end);
+  book.apply(plan, result, end);
+  executor->recycle(std::move(result));
   meter.add(std::chrono::duration<double>(end - now).count(), plan.num_rows(),
             static_cast<double>(book.num_finished_requests() - finished_before));
   ++stats.num_steps;
   stats.iteration_tokens.observe(plan.num_rows());
+  end_phase(StepPhase::apply);
 }
 
 // The gauges first, so that who has seen a request's last event sees its blocks gone.
@@ -220,14 +244,19 @@ void Engine::State::publish_events() {
   {
     std::lock_guard lock(mutex);
     refresh_gauges();
-    events = book.take_events();
+    if (book.has_events()) events = book.take_events(std::exchange(spare, {}));
     const Clock::Time now = clock.now();
     if (book.empty() && !events.empty() && (!last_self_check || now - *last_self_check >= self_check_every)) {
       last_self_check = now;
       scheduler.check_integrity();
     }
   }
-  if (!events.empty()) listener.publish(std::move(events));
+  if (!events.empty()) {
+    listener.publish(std::move(events));
+    std::lock_guard lock(mutex);
+    end_phase(StepPhase::publish);
+    spare = listener.spare_events();
+  }
   if (end_by && book.empty()) finished = true;
 }
 
@@ -238,6 +267,10 @@ void Engine::State::refresh_gauges() {
   block_bytes = std::max<size_t>(1, block_bytes);
   stats.num_requests_running = scheduler.num_running();
   stats.num_requests_waiting = scheduler.num_waiting();
+  for (size_t i = 0; i < num_latency_classes; ++i) {
+    stats.classes[i].num_running = scheduler.num_running(static_cast<LatencyClass>(i));
+    stats.classes[i].num_waiting = scheduler.num_waiting(static_cast<LatencyClass>(i));
+  }
   stats.kv_budget_bytes = pool.budget_bytes();
   // A full reservation counts as held: nobody else can have it.
   const size_t reserved = config.kv_reserve == KvReserve::full ? scheduler.promised_bytes() : 0;

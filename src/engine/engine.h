@@ -31,6 +31,8 @@ class EventListener {
  public:
   virtual ~EventListener() = default;
   virtual void publish(std::vector<RequestEvent> events) = 0;
+  // Memory of events that were handed on already, for the next ones; contents do not matter.
+  virtual std::vector<RequestEvent> spare_events() { return {}; }
 };
 
 // Why a request was not taken. Nothing of it stays in memory.

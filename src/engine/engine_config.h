@@ -1,11 +1,13 @@
 // Every lever of the scheduler and the engine, as a plain value. Flags set them (cli/options/run_options).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tidemill {
@@ -13,6 +15,18 @@ namespace tidemill {
 enum class BatchingMode : uint8_t { none, fixed, continuous };  // --batching none|static|continuous
 enum class KvReserve : uint8_t { on_demand, full };             // --kv-reserve full: contiguous, for the longest length
 enum class PolicyKind : uint8_t { first_come, priority };       // --scheduling-policy fcfs|priority
+
+// How much a request minds waiting between its tokens. Lower is served first and preempted last.
+enum class LatencyClass : uint8_t { interactive, standard, bulk };
+inline constexpr size_t num_latency_classes = 3;
+inline constexpr std::array<std::string_view, num_latency_classes> latency_class_names = {"interactive", "standard",
+                                                                                          "bulk"};
+constexpr std::optional<LatencyClass> latency_class_named(std::string_view name) {
+  for (size_t i = 0; i < num_latency_classes; ++i) {
+    if (name == latency_class_names[i]) return static_cast<LatencyClass>(i);
+  }
+  return std::nullopt;
+}
 
 // What the block pool must know of a layer group: numbers, no tensors.
 struct BlockGroup {
@@ -36,7 +50,13 @@ struct EngineConfig {
   size_t kv_budget_bytes = 0;
   int32_t max_model_len_tokens = 0;  // prompt and output together
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 128;
+  int32_t max_num_batched_tokens = 512;
+  // How long a step may take while interactive or standard requests stream; prompts get what their tokens leave of it.
+  std::chrono::microseconds target_itl{0};  // 0 = the next
+  // Of a step that only decodes all who are here; up to twice as much while long prompts wait, within 0.1 s. 0 = no
+  // limit.
+  double itl_multiple = 2.4;
+  int32_t min_prompt_rows = 16;  // of the first prompt in every step, whatever they cost
   BatchingMode batching = BatchingMode::continuous;
   bool kv_cache = true;  // false: --kv-cache off, everything is computed again at each step
   KvReserve kv_reserve = KvReserve::on_demand;
@@ -44,7 +64,8 @@ struct EngineConfig {
   bool prefix_caching = true;     // false: a request finds only what it computed itself (after a preemption)
   bool tenant_isolation = false;  // prefix blocks are shared only within a tenant
   std::string kv_format_key;      // all that the stored KV depends on besides tokens; part of every block's hash
-  std::chrono::milliseconds priority_aging{30000};  // waiting this long raises a request by one priority
+  // Waiting this long raises a request by one latency class, and by one priority where that counts; 0 = never.
+  std::chrono::milliseconds priority_aging{30000};
   // Queue limits; 0 = none.
   int32_t max_num_queued_requests = 1024;
   int64_t max_num_queued_tokens = 0;

@@ -15,6 +15,9 @@ constexpr double whole[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20
 constexpr double iteration[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 constexpr double choices[] = {1, 2, 5, 10, 20};
 constexpr double preemptions[] = {1, 2, 3, 4, 5, 10, 20};
+constexpr double gaps[] = {0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075,
+                           0.1,   0.15,  0.2,   0.3,  0.5,   0.75, 1,    2.5,  5,    10};
+constexpr double error_shares[] = {0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1};
 constexpr double jitter[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10};
 
 std::vector<double> one_two_five(double most) {
@@ -48,6 +51,13 @@ EngineStats make_engine_stats(int32_t max_model_len_tokens) {
   stats.iteration_tokens = Histogram(iteration);
   stats.preemptions_per_request = Histogram(preemptions);
   stats.itl_jitter = Histogram(jitter);
+  stats.step_time = Histogram(gaps);
+  stats.step_time_error = Histogram(error_shares);
+  for (ClassStats& each : stats.classes) {
+    each.time_to_first_token = Histogram(first_token);
+    each.inter_token_latency = Histogram(gaps);
+    each.itl_jitter = Histogram(jitter);
+  }
   return stats;
 }
 

@@ -8,6 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/engine_config.h"
+#include "engine/step_cost.h"
+
 namespace tidemill {
 
 // Cumulative histogram with fixed upper bounds (the last, +Inf, is implied).
@@ -29,6 +32,17 @@ class Histogram {
   double sum_ = 0;
 };
 
+// What requests of one latency class see.
+struct ClassStats {
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  Histogram time_to_first_token, inter_token_latency, itl_jitter;
+};
+
+// Where the time of a step goes on the engine's thread.
+enum class StepPhase : uint8_t { schedule, execute, apply, publish };
+inline constexpr std::array step_phase_names = {"schedule", "execute", "apply", "publish"};
+
 struct EngineStats {
   // Gauges.
   int32_t num_requests_running = 0;  // sequences holding a slot
@@ -40,6 +54,8 @@ struct EngineStats {
   int64_t num_blocks_total = 0;  // sealed blocks that the budget holds
   int64_t num_blocks_held = 0;
   int64_t num_blocks_cached = 0;
+  StepCost::Terms step_cost_s{};  // what a step, a row, a draw, a position are predicted to take (engine/step_cost.h)
+  double step_limit_s = 0;        // that the last step had; 0 = none
   // Counters.
   uint64_t num_steps = 0;
   uint64_t prompt_tokens = 0;  // of admitted requests
@@ -53,10 +69,14 @@ struct EngineStats {
   uint64_t prefix_cache_hits = 0;      // tokens found
   std::array<uint64_t, 6> finished{};  // choices by FinishReason
   std::array<uint64_t, 6> refused{};   // by Refusal::Kind
+  std::array<double, step_phase_names.size()> phase_s{};
+  std::array<ClassStats, num_latency_classes> classes;
   // Histograms (seconds, tokens).
   Histogram time_to_first_token, inter_token_latency, time_per_output_token, e2e_latency, queue_time, prefill_time,
       decode_time, inference_time, prompt_length, generation_length, max_tokens, num_choices, iteration_tokens,
       preemptions_per_request, itl_jitter;
+  Histogram step_time;
+  Histogram step_time_error;  // |measured - predicted| / measured
 };
 
 // All zero, with vLLM's bucket bounds; token counts in a 1-2-5 series up to the context length.

@@ -12,6 +12,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual StepResult execute(const StepPlan& plan) = 0;
+  // A result that was used up comes back, so that the next one needs no new memory.
+  virtual void recycle(StepResult) {}
 };
 
 }  // namespace tidemill

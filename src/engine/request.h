@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/token.h"
+#include "engine/engine_config.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_params.h"
 
@@ -26,9 +27,10 @@ struct Request {
   std::optional<int64_t> max_tokens;  // absent = up to the context length; 0 = compute the prompt, draw nothing
   int32_t prompt_logprobs = -1;       // k best for each prompt token after the first; -1 = none
   int32_t priority = 0;               // lower runs earlier (vLLM's meaning); only under the priority policy
-  std::string tenant;                 // identity of the API key, for fair shares; "" = nobody's
-  std::string cache_salt;             // prefix blocks are shared only between equal salts
-  bool want_progress = false;         // progress events while the prompt is read
+  LatencyClass latency_class = LatencyClass::standard;
+  std::string tenant;                                      // identity of the API key, for fair shares; "" = nobody's
+  std::string cache_salt;                                  // prefix blocks are shared only between equal salts
+  bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot
 };

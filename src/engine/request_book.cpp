@@ -39,9 +39,9 @@ void RequestBook::open(std::unique_ptr<LiveRequest> request, Clock::Time now) {
 
 // --- What a step brought.
 
-void RequestBook::apply(const StepPlan& plan, StepResult result, Clock::Time now) {
+void RequestBook::apply(const StepPlan& plan, StepResult& result, Clock::Time now) {
   TM_CHECK(result.sequences.size() == plan.sequences.size(), "an executor answers for every planned sequence");
-  const std::vector<Sequence*> planned = scheduler_.planned();
+  const std::vector<Sequence*>& planned = scheduler_.planned();
   scheduler_.advance(plan);
   for (size_t i = 0; i < planned.size(); ++i) {
     Sequence& sequence = *planned[i];
@@ -114,16 +114,22 @@ void RequestBook::take_draw(Sequence& sequence, Draw draw, Clock::Time now) {
   }
 }
 
+ClassStats& RequestBook::class_stats(const LiveRequest& request) {
+  return stats_.classes[static_cast<size_t>(request.request.latency_class)];
+}
+
 void RequestBook::note_token_time(Sequence& sequence, Clock::Time now) {
   const LiveRequest& request = *sequence.request;
   if (!sequence.first_token_time) {
     sequence.first_token_time = now;
     stats_.time_to_first_token.observe(seconds(request.arrival, now));
+    class_stats(request).time_to_first_token.observe(seconds(request.arrival, now));
   } else {
     const double gap = seconds(*sequence.last_token_time, now);
     sequence.gap_sum_s += gap;
     sequence.gap_square_sum += gap * gap;
     stats_.inter_token_latency.observe(gap);
+    class_stats(request).inter_token_latency.observe(gap);
   }
   sequence.last_token_time = now;
 }
@@ -262,6 +268,7 @@ void RequestBook::observe_choice(const LiveRequest& request, const Sequence* seq
   if (sequence->num_output_tokens() < 2) return;
   stats_.time_per_output_token.observe(event.timings.mean_itl_ms / 1e3);
   stats_.itl_jitter.observe(event.timings.itl_jitter);
+  class_stats(request).itl_jitter.observe(event.timings.itl_jitter);
 }
 
 void RequestBook::close(LiveRequest& request) {

@@ -23,7 +23,8 @@ class RequestBook {
       : scheduler_(scheduler), inbox_(inbox), stats_(stats) {}
 
   void open(std::unique_ptr<LiveRequest> request, Clock::Time now);
-  void apply(const StepPlan& plan, StepResult result, Clock::Time now);
+  // Takes what it needs out of `result`.
+  void apply(const StepPlan& plan, StepResult& result, Clock::Time now);
   void cancel(RequestId request, Clock::Time now);
   void finish_choice(const ChoiceFinish& finish, Clock::Time now);
   // Ends what ran out of its time.
@@ -36,7 +37,12 @@ class RequestBook {
 
   bool empty() const { return requests_.empty(); }
   uint64_t num_finished_requests() const { return num_finished_requests_; }
-  std::vector<RequestEvent> take_events() { return std::exchange(events_, {}); }
+  bool has_events() const { return !events_.empty(); }
+  // What happened since the last call; the next events go into `spare`, whose memory is used and contents are not.
+  std::vector<RequestEvent> take_events(std::vector<RequestEvent> spare) {
+    spare.clear();
+    return std::exchange(events_, std::move(spare));
+  }
 
  private:
   struct Ending {
@@ -51,6 +57,7 @@ class RequestBook {
   void report_progress(const LiveRequest& request, int32_t num_computed);
   void take_draw(Sequence& sequence, Draw draw, Clock::Time now);
   void note_token_time(Sequence& sequence, Clock::Time now);
+  ClassStats& class_stats(const LiveRequest& request);
   void end_request(LiveRequest& request, const Ending& ending, Clock::Time now);
   void end_choice(LiveRequest& request, int32_t choice, const Ending& ending, Clock::Time now);
   void end_unborn(LiveRequest& request, const Ending& ending, Clock::Time now);

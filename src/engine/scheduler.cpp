@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "base/check.h"
 
 namespace tidemill {
 namespace {
 
+constexpr int64_t most_reserved_tokens = 4096;
 constexpr int32_t saturated_every = 4;  // steps between those that keep rows from decodes for a waiting prompt
 
 }  // namespace
@@ -27,7 +29,7 @@ void Scheduler::add(LiveRequest& request, Clock::Time now) {
   now_ = now;
   request.root = kv_.root_of(request);
   tenants_.open_request(request.request.tenant);
-  waiting_.push_back(request.choices.front().get());
+  enqueue(*request.choices.front());
 }
 
 void Scheduler::finish(Sequence& sequence) {
@@ -35,7 +37,7 @@ void Scheduler::finish(Sequence& sequence) {
   if (sequence.status == SequenceStatus::running) {
     free_place(sequence, config_.prefix_caching);
   } else {
-    std::erase(waiting_, &sequence);
+    dequeue(sequence);
   }
   sequence.status = SequenceStatus::finished;
 }
@@ -47,8 +49,26 @@ void Scheduler::remove(LiveRequest& request) {
   tenants_.close_request(request.request.tenant);
 }
 
+void Scheduler::enqueue(Sequence& sequence) {
+  waiting_.push_back(&sequence);
+  ++num_waiting_[static_cast<size_t>(sequence.request->request.latency_class)];
+}
+
+void Scheduler::dequeue(Sequence& sequence) {
+  TM_CHECK(std::erase(waiting_, &sequence) == 1, "a waiting sequence is in the queue once");
+  --num_waiting_[static_cast<size_t>(sequence.request->request.latency_class)];
+}
+
+int32_t Scheduler::num_running(LatencyClass latency_class) const {
+  return static_cast<int32_t>(std::ranges::count_if(running_, [latency_class](const Sequence* sequence) {
+    return sequence->request->request.latency_class == latency_class;
+  }));
+}
+
 void Scheduler::start_running(Sequence& sequence) {
-  std::erase(waiting_, &sequence);
+  dequeue(sequence);
+  const int64_t longest = int64_t{sequence.num_prompt_tokens} + sequence.max_output_tokens;
+  sequence.tokens.reserve(std::min<int64_t>(longest, sequence.num_tokens() + most_reserved_tokens));
   sequence.status = SequenceStatus::running;
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
@@ -84,14 +104,15 @@ void Scheduler::preempt(Sequence& sequence) {
   sequence.drew_since_admission = false;
   ++sequence.num_preemptions;
   ++counters_.num_preemptions;
-  waiting_.push_back(&sequence);
+  enqueue(sequence);
 }
 
 // --- Order.
 
 Standing Scheduler::standing(const Sequence& sequence) const {
   const LiveRequest& request = *sequence.request;
-  return {.priority = request.request.priority,
+  return {.latency_class = request.request.latency_class,
+          .priority = request.request.priority,
           .arrival = request.arrival,
           .order = request.order,
           .choice = sequence.choice,
@@ -100,7 +121,8 @@ Standing Scheduler::standing(const Sequence& sequence) const {
 }
 
 bool Scheduler::before(const Sequence* a, const Sequence* b) const {
-  return served_before(*policy_, standing(*a), standing(*b), now_);
+  const std::chrono::milliseconds aging = aging_counts_ ? config_.priority_aging : std::chrono::milliseconds(0);
+  return served_before(*policy_, aging, standing(*a), standing(*b), now_);
 }
 
 // Where everything is computed again in each step, every running sequence is served like a decode.
@@ -135,103 +157,117 @@ int32_t Scheduler::rows_wanted(const Sequence& sequence) const {
 
 // --- One step.
 
-StepPlan Scheduler::schedule(Clock::Time now) {
+void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   now_ = now;
   ++step_;
   granted_.clear();
   num_granted_rows_ = 0;
+  shape_ = {};
   newly_admitted_.clear();
   blocked_on_kv_ = false;
+  begin_turn();
   const auto order = [this](const Sequence* a, const Sequence* b) { return before(a, b); };
-  if (!std::ranges::is_sorted(running_, order)) std::ranges::stable_sort(running_, order);
+  if (!std::ranges::is_sorted(running_, order)) std::ranges::sort(running_, order);
   if (config_.batching == BatchingMode::fixed) form_batch();
+  make_way();
 
   const int32_t budget = config_.kv_cache ? config_.max_num_batched_tokens : std::numeric_limits<int32_t>::max();
-  const std::vector<Sequence*> decodes = decodes_in_order(budget);
-  schedule_decodes(decodes, budget - rows_kept_for_prompts(decodes, budget));
+  find_decodes(budget);
+  limit_s_ = find_limit_s();
+  schedule_decodes(budget - rows_kept_for_prompts(budget));
   schedule_prompts(static_cast<int32_t>(budget - num_granted_rows_));
-  schedule_decodes(decodes_in_order(budget), budget);  // choices just born, and what no prompt could use
+  find_decodes(budget);
+  schedule_decodes(budget);  // choices just born, and what no prompt could use
+  end_turn();
 
-  StepPlan plan;
   plan.step = step_;
+  for (PlannedSequence& used : plan.sequences) spare_planned_.push_back(std::move(used));
+  plan.sequences.clear();
+  plan.ended.clear();
+  plan.moves.clear();
   planned_.clear();
   if (!granted_.empty()) emit(plan);
+  shape_ = shape_of(plan);  // without what was preempted meanwhile
   const bool idle = granted_.empty() && overfull_.empty() && num_running() + num_waiting() > 0;
   num_idle_plans_ = idle ? num_idle_plans_ + 1 : 0;
   TM_CHECK(num_idle_plans_ < 2, "work that is there is done");
   TM_CHECK(!config_.kv_cache || plan.num_rows() <= budget, "a step stays within its token budget");
-  return plan;
 }
 
-// Sequences that need one row for their next token. Where the budget can't serve all, the longest unserved come first.
-std::vector<Sequence*> Scheduler::decodes_in_order(int32_t budget) const {
-  std::vector<Sequence*> decodes;
+// Sequences that need one row for their next token, bulk ones last. Where not all can be served, the longest unserved
+// come first, among bulk ones always.
+void Scheduler::find_decodes(int32_t budget) {
+  decodes_.clear();
+  best_streaming_ = LatencyClass::bulk;
+  const auto class_of = [](const Sequence* sequence) { return sequence->request->request.latency_class; };
   for (Sequence* sequence : running_) {
-    if (is_decode(*sequence)) decodes.push_back(sequence);
+    if (!is_decode(*sequence)) continue;
+    best_streaming_ = std::min(best_streaming_, class_of(sequence));
+    decodes_.push_back(sequence);
   }
-  if (std::ssize(decodes) > budget) std::ranges::stable_sort(decodes, {}, &Sequence::last_step);
-  return decodes;
+  const bool short_of_rows = std::ssize(decodes_) > budget;
+  if (!short_of_rows && best_streaming_ == LatencyClass::bulk) return;
+  const auto is_bulk = [&](const Sequence* sequence) { return class_of(sequence) == LatencyClass::bulk; };
+  if (!short_of_rows && std::ranges::none_of(decodes_, is_bulk)) return;
+  std::ranges::sort(decodes_, [&](const Sequence* a, const Sequence* b) {
+    if (is_bulk(a) != is_bulk(b)) return is_bulk(b);
+    if (short_of_rows || is_bulk(a)) {
+      if (a->last_step != b->last_step) return a->last_step < b->last_step;
+      if (a->num_output_tokens() != b->num_output_tokens()) return a->num_output_tokens() < b->num_output_tokens();
+    }
+    return before(a, b);
+  });
 }
 
 // Decodes that fill the budget alone would keep prompts out for ever.
-int32_t Scheduler::rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const {
-  const bool prompt_runs = std::ssize(decodes) < std::ssize(running_);
+int32_t Scheduler::rows_kept_for_prompts(int32_t budget) const {
+  const bool prompt_runs = std::ssize(decodes_) < std::ssize(running_);
   const bool prompt_waits = prompt_runs || (!waiting_.empty() && num_open_slots() > 0);
-  if (std::ssize(decodes) < budget || !prompt_waits || step_ % saturated_every != 0) return 0;
+  if (std::ssize(decodes_) < budget || !prompt_waits || step_ % saturated_every != 0) return 0;
   return std::max(1, budget / saturated_every);
 }
 
-void Scheduler::schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget) {
-  for (Sequence* sequence : decodes) {
+void Scheduler::schedule_decodes(int32_t budget) {
+  bool served_bulk = false;
+  for (Sequence* sequence : decodes_) {
     if (num_granted_rows_ >= budget) return;
     // Preempted meanwhile, served already, or about to end.
     if (sequence->status != SequenceStatus::running || sequence->last_step == step_) continue;
     if (std::ranges::find(overfull_, sequence) != overfull_.end()) continue;
+    const bool bulk = sequence->request->request.latency_class == LatencyClass::bulk;
+    if (bulk && !leaves_room_for_others(*sequence, served_bulk)) continue;
     // One that finds no room stays as it is and tries again in the next step.
-    static_cast<void>(grant(*sequence, rows_wanted(*sequence)));
+    served_bulk |= grant(*sequence, rows_wanted(*sequence)) && bulk;
   }
 }
 
 void Scheduler::schedule_prompts(int32_t budget) {
   if (budget <= 0) return;
-  std::vector<Candidate> candidates = prompt_candidates();
-  share_budget(candidates, budget);
-  for (const Candidate& candidate : candidates) {
-    if (candidate.num_granted == 0 || candidate.sequence->status == SequenceStatus::finished) continue;
-    static_cast<void>(grant(*candidate.sequence, candidate.num_granted));
+  find_prompts();
+  prompts_scratch_.resize(prompts_.size());
+  const StepRoom room{budget, seconds_for_prompts(), config_.min_prompt_rows};
+  share_room(prompts_, room, cost_, prompts_scratch_);
+  for (const PromptDemand& demand : prompts_) {
+    if (demand.num_granted == 0 || demand.sequence->status == SequenceStatus::finished) continue;
+    static_cast<void>(grant(*demand.sequence, demand.num_granted));
   }
 }
 
-std::vector<Scheduler::Candidate> Scheduler::prompt_candidates() {
-  std::vector<Candidate> candidates;
-  for (Sequence* sequence : running_) {
-    if (!is_decode(*sequence)) candidates.push_back({sequence, sequence->num_remaining(), 0});
-  }
-  gather_waiting(candidates);
-  std::ranges::stable_sort(candidates, [this](const auto& a, const auto& b) { return before(a.sequence, b.sequence); });
-  return candidates;
-}
-
-// The first in order gets what the short ones behind it leave; they may take half.
-void Scheduler::share_budget(std::vector<Candidate>& candidates, int32_t budget) const {
-  if (candidates.empty()) return;
-  const Candidate& first = candidates.front();
-  const auto give = [&budget](Candidate& candidate, int32_t most) {
-    const int32_t rows = std::min({most, budget, candidate.num_remaining - candidate.num_granted});
-    candidate.num_granted += rows;
-    budget -= rows;
-    return rows;
+void Scheduler::find_prompts() {
+  prompts_.clear();
+  const auto enter = [this](Sequence* sequence) {
+    prompts_.push_back(
+        {.sequence = sequence, .first_position = sequence->num_computed, .num_remaining = sequence->num_remaining()});
   };
-  if (first.num_remaining > budget) {
-    std::vector<Candidate*> overtaking;
-    for (Candidate& candidate : candidates) {
-      if (candidate.num_remaining <= first.num_remaining / 2) overtaking.push_back(&candidate);
-    }
-    std::ranges::stable_sort(overtaking, {}, [](const Candidate* each) { return each->num_remaining; });
-    int32_t lane = budget / 2;
-    for (Candidate* candidate : overtaking) lane -= give(*candidate, lane);
+  for (Sequence* sequence : running_) {
+    if (!is_decode(*sequence)) enter(sequence);
   }
-  for (Candidate& candidate : candidates) give(candidate, budget);
+  gather_waiting();
+  for (PromptDemand& demand : prompts_) {
+    const auto aging = aging_counts_ ? config_.priority_aging : std::chrono::milliseconds(0);
+    demand.latency_class = class_now(standing(*demand.sequence), aging, now_);
+  }
+  std::ranges::sort(prompts_, [this](const auto& a, const auto& b) { return before(a.sequence, b.sequence); });
 }
 
 bool Scheduler::grant(Sequence& sequence, int32_t num_rows) {
@@ -245,6 +281,7 @@ bool Scheduler::grant(Sequence& sequence, int32_t num_rows) {
   sequence.last_step = step_;
   granted_.emplace_back(&sequence, num_rows);
   num_granted_rows_ += num_rows;
+  shape_.add(first_row(sequence), num_rows, first_row(sequence) + num_rows == sequence.num_tokens());
   return true;
 }
 
@@ -273,24 +310,26 @@ bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
       overfull_.push_back(&sequence);
       return false;
     }
-    Sequence* victim = pick_victim();
+    Sequence* victim = pick_victim(LatencyClass::interactive);
     if (victim == nullptr) return false;  // the others have yet to draw what they were readmitted for
     preempt(*victim);
     if (victim == &sequence) return false;
   }
 }
 
-// The last class of the policy first, in it the highest value; never the first in order, nor one without progress.
-Sequence* Scheduler::pick_victim() const {
+// The worst latency class first, in it the last rank of the policy, in it the highest value; never the first in order,
+// nor one without progress. `least` is the best class that may be asked.
+Sequence* Scheduler::pick_victim(LatencyClass least) const {
   Sequence* victim = nullptr;
-  std::pair<int64_t, double> worst;
+  std::tuple<LatencyClass, int64_t, double> worst;
   for (size_t i = 1; i < running_.size(); ++i) {
     Sequence* sequence = running_[i];
-    if (!sequence->drew_since_admission) continue;
+    const LatencyClass latency_class = sequence->request->request.latency_class;
+    if (!sequence->drew_since_admission || latency_class < least) continue;
     const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
                               .num_computed_tokens = sequence->num_computed};
-    const std::pair rating{policy_->rank(standing(*sequence), now_), policy_->victim_value(cost)};
+    const std::tuple rating{latency_class, policy_->rank(standing(*sequence), now_), policy_->victim_value(cost)};
     if (victim == nullptr || rating >= worst) {
       victim = sequence;
       worst = rating;
@@ -307,16 +346,21 @@ void Scheduler::emit(StepPlan& plan) {
       ended_.push_back(sequence->slot);
       sequence->started = false;
     }
-    plan.sequences.push_back(describe(*sequence, rows));
+    if (spare_planned_.empty()) spare_planned_.emplace_back();
+    plan.sequences.push_back(std::move(spare_planned_.back()));
+    spare_planned_.pop_back();
+    describe(*sequence, rows, plan.sequences.back());
     planned_.push_back(sequence);
   }
-  plan.ended = std::exchange(ended_, {});
-  plan.moves = std::exchange(moves_, {});
+  std::swap(plan.ended, ended_);
+  std::swap(plan.moves, moves_);
 }
 
-PlannedSequence Scheduler::describe(Sequence& sequence, int32_t num_rows) const {
-  PlannedSequence planned;
+void Scheduler::describe(Sequence& sequence, int32_t num_rows, PlannedSequence& planned) const {
   planned.slot = sequence.slot;
+  planned.start.reset();
+  planned.new_tokens.clear();
+  planned.prompt_logprobs = -1;
   if (!sequence.started) {
     planned.start = SequenceStart{sequence.tokens, sequence.num_prompt_tokens, sequence.sampling};
   } else {
@@ -324,8 +368,9 @@ PlannedSequence Scheduler::describe(Sequence& sequence, int32_t num_rows) const 
   }
   planned.first_position = first_row(sequence);
   planned.num_rows = num_rows;
+  planned.tables.resize(config_.groups.size());
   for (int32_t group = 0; group < static_cast<int32_t>(config_.groups.size()); ++group) {
-    planned.tables.push_back(table_change(sequence, group));
+    change_table(sequence, group, planned.tables[group]);
   }
   planned.draw = planned.first_position + num_rows == sequence.num_tokens() && sequence.max_output_tokens > 0;
   const LiveRequest& request = *sequence.request;
@@ -335,14 +380,13 @@ PlannedSequence Scheduler::describe(Sequence& sequence, int32_t num_rows) const 
   }
   sequence.started = true;
   sequence.num_told_tokens = sequence.num_tokens();
-  return planned;
 }
 
-TableChange Scheduler::table_change(Sequence& sequence, int32_t group) const {
+void Scheduler::change_table(Sequence& sequence, int32_t group, TableChange& change) const {
   const BlockTable& table = sequence.tables[group];
   int32_t& told_first = sequence.told_first[group];
   int32_t& told_end = sequence.told_end[group];
-  TableChange change;
+  change.first_block = 0;
   if (!sequence.started) {
     change.first_block = told_first = told_end = table.first_block();
   }
@@ -352,7 +396,6 @@ TableChange Scheduler::table_change(Sequence& sequence, int32_t group) const {
   change.appended.assign(places.begin(), places.end());
   told_first = table.first_block();
   told_end = table.end_block();
-  return change;
 }
 
 void Scheduler::advance(const StepPlan& plan) {

@@ -1,10 +1,16 @@
 // Turns waiting and running sequences into a StepPlan, within the budgets of tokens, slots and blocks.
 //
 // A step serves decode rows first (one row per sequence that has only its last token to compute), then prompts, in the
-// order of the policy. Prompts share what is left: the first in order gets at least half; the other half goes to
-// prompts behind it with at most half as much to do, shortest first, so that a short question does not wait for a long
-// document; what they leave goes to the first. When decode rows alone would fill the budget and a prompt waits, every
-// fourth step keeps a quarter for it, and the rows that were left out come first in the next step.
+// order of service (scheduling_policy.h), which share what is left (prompt_share.h). When decode rows alone would fill
+// the budget and a prompt waits, every fourth step keeps a quarter for it, and the rows that were left out come first
+// in the next step.
+//
+// Time is a budget beside the rows, as predicted by a fitted model (step_cost.h): a step with decode rows of
+// interactive or standard requests stays under the target, or under a multiple of a step that decodes all who are here;
+// a class worse than the best one that streams gets half of what prompts may have. Decode rows of bulk requests fill
+// what the others leave, at least one in a step, those unserved longest first. A request that waits and is not bulk may
+// preempt bulk ones for its slot and blocks. Who waited longer than the aging span counts as of a better class once in
+// eight steps with prompts, so a class without end does not starve the next.
 //
 // A waiting sequence is admitted only when the blocks of all that it must compute until its next token fit beside
 // what was promised to others, so a prompt that was begun gets through. A decode that finds no block preempts: its
@@ -15,6 +21,7 @@
 // Knows no clock of its own, no tensors, no text. Used by the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -22,8 +29,10 @@
 
 #include "engine/engine_config.h"
 #include "engine/kv_allocator.h"
+#include "engine/prompt_share.h"
 #include "engine/scheduling_policy.h"
 #include "engine/sequence.h"
+#include "engine/step_cost.h"
 #include "engine/step_plan.h"
 #include "engine/tenants.h"
 
@@ -50,7 +59,8 @@ class Scheduler {
   // Forgets a request all of whose choices are finished.
   void remove(LiveRequest& request);
 
-  StepPlan schedule(Clock::Time now);
+  // Makes the next plan in `plan`, the last one, whose memory is used again.
+  void schedule(Clock::Time now, StepPlan& plan);
   // The sequences of the plan just made, in its order.
   const std::vector<Sequence*>& planned() const { return planned_; }
   // Sequences that the pool can't hold any longer although they have it to themselves; the caller finishes them.
@@ -59,42 +69,49 @@ class Scheduler {
   const std::vector<LiveRequest*>& newly_admitted() const { return newly_admitted_; }
   // The rows of the plan just made are computed.
   void advance(const StepPlan& plan);
+  // How long the step of the plan just made took.
+  void note_step_time(double seconds);
   // A token was drawn for a running sequence.
   void append_token(Sequence& sequence, TokenId token);
 
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int32_t num_running(LatencyClass latency_class) const;
+  int32_t num_waiting(LatencyClass latency_class) const { return num_waiting_[static_cast<size_t>(latency_class)]; }
   const std::vector<Sequence*>& running() const { return running_; }
   const std::vector<Sequence*>& waiting() const { return waiting_; }
   // Slots that the next step could fill from the queue; 0 while the queue waits for blocks.
   int32_t num_open_slots() const;
   const KvAllocator& kv() const { return kv_; }
   const SchedulerCounters& counters() const { return counters_; }
+  const StepCost& cost() const { return cost_; }
+  // Of the plan just made: its time as predicted, and the most that it may take; endless where nothing limits it.
+  double predicted_s() const { return cost_.predict_s(shape_); }
+  double limit_s() const { return limit_s_; }
   size_t promised_bytes() const { return outstanding_bytes(nullptr); }
   void check_integrity() const;
 
  private:
-  // A sequence that may get prompt rows in this step.
-  struct Candidate {
-    Sequence* sequence = nullptr;
-    int32_t num_remaining = 0;  // rows until it can draw, hits left out
-    int32_t num_granted = 0;
-  };
-
   Standing standing(const Sequence& sequence) const;
   bool before(const Sequence* a, const Sequence* b) const;
   bool is_decode(const Sequence& sequence) const;
   int32_t rows_wanted(const Sequence& sequence) const;
   int32_t first_row(const Sequence& sequence) const;
 
-  std::vector<Sequence*> decodes_in_order(int32_t budget) const;
-  int32_t rows_kept_for_prompts(const std::vector<Sequence*>& decodes, int32_t budget) const;
-  void schedule_decodes(const std::vector<Sequence*>& decodes, int32_t budget);
+  void find_decodes(int32_t budget);
+  int32_t rows_kept_for_prompts(int32_t budget) const;
+  bool leaves_room_for_others(const Sequence& sequence, bool served_bulk) const;
+  void schedule_decodes(int32_t budget);
   void schedule_prompts(int32_t budget);
-  std::vector<Candidate> prompt_candidates();
-  void gather_waiting(std::vector<Candidate>& candidates);
-  std::vector<Sequence*> next_waiting(int32_t most) const;
-  void share_budget(std::vector<Candidate>& candidates, int32_t budget) const;
+  void find_prompts();
+  void gather_waiting();
+  void find_next_waiting(int32_t most);
+  void make_way();
+  bool fits_at_once(Sequence& sequence) const;
+  void begin_turn();
+  void end_turn();
+  double find_limit_s() const;
+  double seconds_for_prompts() const;
   int32_t clip_rows(const Sequence& sequence, int32_t num_rows) const;
   void form_batch();
 
@@ -103,9 +120,11 @@ class Scheduler {
   bool tenant_may_run(const LiveRequest& request) const;
   void fork_choices(Sequence& parent);
   void start_running(Sequence& sequence);
+  void enqueue(Sequence& sequence);
+  void dequeue(Sequence& sequence);
 
   bool make_room(Sequence& sequence, int32_t end_position);
-  Sequence* pick_victim() const;
+  Sequence* pick_victim(LatencyClass least) const;
   void preempt(Sequence& sequence);
   void free_place(Sequence& sequence, bool keep);
   size_t admission_bytes(const Sequence& sequence) const;
@@ -113,8 +132,8 @@ class Scheduler {
   size_t outstanding_bytes(const Sequence* except) const;
 
   void emit(StepPlan& plan);
-  PlannedSequence describe(Sequence& sequence, int32_t num_rows) const;
-  TableChange table_change(Sequence& sequence, int32_t group) const;
+  void describe(Sequence& sequence, int32_t num_rows, PlannedSequence& planned) const;
+  void change_table(Sequence& sequence, int32_t group, TableChange& change) const;
 
   EngineConfig config_;
   int32_t max_running_;
@@ -123,6 +142,7 @@ class Scheduler {
   Tenants tenants_;
   std::vector<Sequence*> running_;  // in the order of service
   std::vector<Sequence*> waiting_;
+  std::array<int32_t, num_latency_classes> num_waiting_{};  // by class
   std::vector<SlotId> free_slots_;
 
   // Of the step being made.
@@ -130,13 +150,24 @@ class Scheduler {
   Clock::Time now_{};
   std::vector<std::pair<Sequence*, int32_t>> granted_;  // with their rows
   int64_t num_granted_rows_ = 0;
+  StepShape shape_;  // of the granted rows
+  double limit_s_ = endless_s;
+  LatencyClass best_streaming_ = LatencyClass::bulk;  // of the decode rows
+  bool aging_counts_ = false;
+  std::vector<Sequence*> decodes_;
+  std::vector<PromptDemand> prompts_;
+  std::vector<PromptDemand*> prompts_scratch_;
+  std::vector<Sequence*> next_waiting_;
   std::vector<BlockMove> moves_;
   std::vector<SlotId> ended_;
   std::vector<Sequence*> planned_;
+  std::vector<PlannedSequence> spare_planned_;  // of earlier plans, for their memory
   std::vector<Sequence*> overfull_;
   std::vector<LiveRequest*> newly_admitted_;
   bool blocked_on_kv_ = false;  // the first in the queue found no blocks
   int32_t num_idle_plans_ = 0;  // in a row
+  int32_t num_turns_ = 0;       // steps with prompts since somebody was served for having waited
+  StepCost cost_;
   SchedulerCounters counters_;
 };
 

@@ -23,27 +23,28 @@ bool Scheduler::tenant_may_run(const LiveRequest& request) const {
 }
 
 // The first of the queue in order of service, of those that may run now.
-std::vector<Sequence*> Scheduler::next_waiting(int32_t most) const {
-  std::vector<Sequence*> next;
+void Scheduler::find_next_waiting(int32_t most) {
+  next_waiting_.clear();
   for (Sequence* sequence : waiting_) {
     if (config_.batching == BatchingMode::fixed && !sequence->request->in_batch) continue;
-    if (tenant_may_run(*sequence->request)) next.push_back(sequence);
+    if (tenant_may_run(*sequence->request)) next_waiting_.push_back(sequence);
   }
-  const auto middle = next.begin() + std::min<ptrdiff_t>(most, std::ssize(next));
-  std::partial_sort(next.begin(), middle, next.end(), [this](auto* a, auto* b) { return before(a, b); });
-  next.erase(middle, next.end());
-  return next;
+  const auto middle = next_waiting_.begin() + std::min<ptrdiff_t>(most, std::ssize(next_waiting_));
+  std::partial_sort(next_waiting_.begin(), middle, next_waiting_.end(),
+                    [this](auto* a, auto* b) { return before(a, b); });
+  next_waiting_.erase(middle, next_waiting_.end());
 }
 
 // Appends waiting sequences as long as the blocks of all of them would fit, so that none overtakes another by being
 // small where blocks are scarce.
-void Scheduler::gather_waiting(std::vector<Candidate>& candidates) {
+void Scheduler::gather_waiting() {
   const int32_t num_slots = std::min<int32_t>(max_running_ - num_running(), std::ssize(free_slots_));
   if (num_slots <= 0 || waiting_.empty()) return;
   const size_t available = kv_.pool().available_bytes();
   size_t claimed = outstanding_bytes(nullptr);
   bool is_first = true;
-  for (Sequence* sequence : next_waiting(std::min(num_slots, most_candidates))) {
+  find_next_waiting(std::min(num_slots, most_candidates));
+  for (Sequence* sequence : next_waiting_) {
     const int32_t num_hit = kv_.match_prefix(*sequence);
     claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
     const bool alone = running_.empty() && is_first;
@@ -52,8 +53,33 @@ void Scheduler::gather_waiting(std::vector<Candidate>& candidates) {
       if (alone) overfull_.push_back(sequence);
       return;
     }
-    candidates.push_back({sequence, sequence->num_tokens() - num_hit * config_.block_size_tokens, 0});
+    const int32_t num_computed = num_hit * config_.block_size_tokens;
+    prompts_.push_back(
+        {.sequence = sequence, .first_position = num_computed, .num_remaining = sequence->num_tokens() - num_computed});
     is_first = false;
+  }
+}
+
+bool Scheduler::fits_at_once(Sequence& sequence) const {
+  if (num_running() >= max_running_ || free_slots_.empty()) return false;
+  const size_t needed = admission_bytes(sequence) - kv_.shared_bytes(sequence, kv_.match_prefix(sequence));
+  return outstanding_bytes(nullptr) + needed + headroom_bytes() <= kv_.pool().available_bytes();
+}
+
+// The next of the queue, where it is not bulk itself, takes the place of bulk sequences rather than wait for their end.
+void Scheduler::make_way() {
+  if (config_.batching != BatchingMode::continuous || waiting_.empty()) return;
+  const auto is_bulk = [](const Sequence* sequence) {
+    return sequence->request->request.latency_class == LatencyClass::bulk;
+  };
+  if (std::ranges::none_of(running_, is_bulk)) return;
+  find_next_waiting(1);
+  if (next_waiting_.empty() || is_bulk(next_waiting_.front())) return;
+  Sequence& next = *next_waiting_.front();
+  while (!fits_at_once(next)) {
+    Sequence* victim = pick_victim(LatencyClass::bulk);
+    if (victim == nullptr) return;
+    preempt(*victim);
   }
 }
 
@@ -109,7 +135,7 @@ void Scheduler::fork_choices(Sequence& parent) {
     child->admitted_before = true;
     Sequence& born = *child;
     request.choices.push_back(std::move(child));
-    waiting_.push_back(&born);
+    enqueue(born);
 
     if (!config_.kv_cache || num_running() >= max_running_ || free_slots_.empty()) continue;
     const size_t shared = kv_.held_bytes(parent);

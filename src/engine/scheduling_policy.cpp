@@ -6,13 +6,13 @@
 namespace tidemill {
 namespace {
 
-// One class for all: by arrival.
+// One rank for all: by arrival.
 class FirstCome final : public SchedulingPolicy {
  public:
   int64_t rank(const Standing&, Clock::Time) const override { return 0; }
 };
 
-// Classes by the request's priority; each span of waiting raises a request by one, so that nobody starves.
+// Ranks by the request's priority; each span of waiting raises a request by one, so that nobody starves.
 class Priority final : public SchedulingPolicy {
  public:
   explicit Priority(std::chrono::milliseconds aging) : aging_(aging) {}
@@ -37,10 +37,16 @@ std::unique_ptr<SchedulingPolicy> make_policy(const EngineConfig& config) {
   return std::make_unique<FirstCome>();
 }
 
-bool served_before(const SchedulingPolicy& policy, const Standing& a, const Standing& b, Clock::Time now) {
+int32_t class_now(const Standing& standing, std::chrono::milliseconds aging, Clock::Time now) {
+  const int64_t age = aging.count() > 0 ? std::max<int64_t>(0, (now - standing.arrival) / aging) : 0;
+  return static_cast<int32_t>(std::max<int64_t>(0, static_cast<int64_t>(standing.latency_class) - age));
+}
+
+bool served_before(const SchedulingPolicy& policy, std::chrono::milliseconds aging, const Standing& a,
+                   const Standing& b, Clock::Time now) {
   const auto key = [&](const Standing& s) {
-    return std::make_tuple(policy.rank(s, now), !s.admitted_before, s.admitted_before ? 0.0 : s.tenant_service, s.order,
-                           s.choice);
+    return std::make_tuple(class_now(s, aging, now), policy.rank(s, now), !s.admitted_before,
+                           s.admitted_before ? 0.0 : s.tenant_service, s.order, s.choice);
   };
   return key(a) < key(b);
 }

@@ -1,8 +1,9 @@
 // In which order sequences are served, and who makes room when blocks run out.
 //
-// A policy sees plain numbers and keeps no state, so it can be tested as a table. The scheduler adds what every policy
-// obeys: the first in the order is never preempted, nor one that drew no token since its last preemption.
-// How to add one: docs/adding-a-policy.md.
+// Latency classes come first, whatever the policy; a policy orders the sequences of one class. It sees plain numbers
+// and keeps no state, so it can be tested as a table. The scheduler adds what every policy obeys: the first in the
+// order is never preempted, nor one that drew no token since its last preemption. How to add one:
+// docs/adding-a-policy.md.
 #pragma once
 
 #include <chrono>
@@ -16,6 +17,7 @@ namespace tidemill {
 
 // What a policy may know of a sequence.
 struct Standing {
+  LatencyClass latency_class = LatencyClass::standard;
   int32_t priority = 0;  // the request's; lower runs earlier
   Clock::Time arrival{};
   uint64_t order = 0;  // of arrival, unique per request
@@ -34,15 +36,20 @@ struct VictimStanding {
 class SchedulingPolicy {
  public:
   virtual ~SchedulingPolicy() = default;
-  // Classes of sequences: a lower one is served first and preempted last.
+  // Ranks inside a latency class: a lower one is served first and preempted last.
   virtual int64_t rank(const Standing& standing, Clock::Time now) const = 0;
-  // Inside the last class the highest value goes: kv-cache won, times the time it would stay taken, over the work lost.
+  // Inside the last rank the highest value goes: kv-cache won, times the time it would stay taken, over the work lost.
   virtual double victim_value(const VictimStanding& victim) const;
 };
 
 std::unique_ptr<SchedulingPolicy> make_policy(const EngineConfig& config);
 
-// The order of service: by rank; then who was admitted before; then whose tenant consumed least; then by arrival.
-bool served_before(const SchedulingPolicy& policy, const Standing& a, const Standing& b, Clock::Time now);
+// The latency class in which a sequence is served, one better for each span of waiting, so that nobody starves.
+int32_t class_now(const Standing& standing, std::chrono::milliseconds aging, Clock::Time now);
+
+// The order of service: by class_now; then by rank; then who was admitted before; then whose tenant consumed least;
+// then by arrival.
+bool served_before(const SchedulingPolicy& policy, std::chrono::milliseconds aging, const Standing& a,
+                   const Standing& b, Clock::Time now);
 
 }  // namespace tidemill

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/check.h"
 
@@ -45,7 +46,8 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
   for (const BlockMove& move : plan.moves) storage_.move(move);
   for (const PlannedSequence& planned : plan.sequences) update(planned);
 
-  StepResult result;
+  StepResult result = std::exchange(spare_, {});
+  result.sequences.clear();
   result.sequences.resize(plan.sequences.size());
   slice_.clear();
   for (size_t i = 0; i < plan.sequences.size(); ++i) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/executor.h"
@@ -26,6 +27,7 @@ class ModelExecutor final : public Executor {
  public:
   ModelExecutor(Model& model, KvStorage& storage, ExecutorOptions options);
   StepResult execute(const StepPlan& plan) override;
+  void recycle(StepResult result) override { spare_ = std::move(result); }
 
  private:
   void update(const PlannedSequence& planned);
@@ -49,6 +51,7 @@ class ModelExecutor final : public Executor {
   Sampler sampler_;
   std::vector<WantedRow> wanted_;
   std::vector<int32_t> wanted_rows_;
+  StepResult spare_;
 };
 
 }  // namespace tidemill

@@ -87,7 +87,7 @@ std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& h
     return early(*std::move(preflight), head, RouteId::none);
   const RouteMatch match = match_route(head.method, head.path);
   const RouteId id = match.route ? match.route->id : RouteId::none;
-  if (!(match.route && match.route->is_public) && !keys.admit(head)) return refusal(unauthorized(), head, id);
+  if (!(match.route && match.route->is_public) && !keys.identify(head)) return refusal(unauthorized(), head, id);
   if (!match.route && match.allowed_methods.empty())
     return refusal(not_found(fmt::format("there is no route {}", printable(head.path)), "route_not_found"), head, id);
   if (!match.route) {
@@ -116,17 +116,17 @@ void ApiServer::State::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route& route = *match_route(request.method, request.path).route;
   const std::string request_id = request_id_of(request);
-  const std::string tenant = route.is_public ? std::string() : keys.admit(request).value_or("");
+  const Caller caller = route.is_public ? Caller{} : keys.identify(request).value_or(Caller{});
   exchange->set_reply_headers(common_headers(request, request_id));
   std::shared_ptr<Generation> generation;
   if (route.id == RouteId::chat_completions || route.id == RouteId::completions)
     generation = std::make_shared<Generation>(exchange, hub, *model, request_id);
-  watch(*exchange, route.id, request_id, tenant, generation);
+  watch(*exchange, route.id, request_id, caller.tenant, generation);
   if (std::string_view(route.method) == "GET") return Exchange::reply(exchange, answer_get(route.id, request));
-  const bool taken = text_work.push([this, exchange, id = route.id, tenant, generation] {
+  const bool taken = text_work.push([this, exchange, id = route.id, caller, generation] {
     // Library code below may throw on inputs we did not think of: the client gets an answer all the same.
     try {
-      generation ? start_generation(*generation, generation, id, tenant) : answer_post(exchange, id);
+      generation ? start_generation(*generation, generation, id, caller) : answer_post(exchange, id);
     } catch (const std::exception&) {
       Exchange::reply(exchange, error_reply(server_fault("the request could not be handled")));
     }
@@ -165,7 +165,7 @@ void ApiServer::State::watch(Exchange& exchange, RouteId route, const std::strin
 }
 
 void ApiServer::State::start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route,
-                                        const std::string& tenant) {
+                                        const Caller& caller) {
   const std::shared_ptr<Exchange>& exchange = generation.exchange();
   if (generation.gone()) return;
   auto body = parse_client_json(exchange->take_body());
@@ -174,8 +174,12 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
   ReadResult read = chat ? read_chat_request(std::get<Json>(body), *model, config.api)
                          : read_completion_request(std::get<Json>(body), *model, config.api);
   if (ApiError* error = std::get_if<ApiError>(&read)) return Exchange::reply(exchange, error_reply(*error));
+  GenerationRequest& request = std::get<GenerationRequest>(read);
+  if (std::optional<ApiError> error =
+          choose_latency_class(request, exchange->request().header(latency_class_header), caller.latency_class))
+    return Exchange::reply(exchange, error_reply(*error));
   std::vector<Request> requests =
-      generation.begin(std::move(std::get<GenerationRequest>(read)), tenant, static_cast<int64_t>(std::time(nullptr)));
+      generation.begin(std::move(request), caller.tenant, static_cast<int64_t>(std::time(nullptr)));
   const RequestHub::Submitted submitted = hub.submit(owner, std::move(requests), generation.first_pieces());
   if (const Refusal* refusal = std::get_if<Refusal>(&submitted))
     Exchange::reply(exchange, error_reply(from_refusal(*refusal)));

@@ -45,7 +45,7 @@ class ApiServer::State final : public HttpHandler {
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
   // Text threads.
   void start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route,
-                        const std::string& tenant);
+                        const Caller& caller);
   void answer_post(const std::shared_ptr<Exchange>& exchange, RouteId route);
 
   const ServerConfig config;

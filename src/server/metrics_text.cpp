@@ -36,8 +36,11 @@ class Samples {
   void counter(const char* name, const char* help, uint64_t value, const Labels& more = {}) {
     sample(name, help, MetricType::Counter, more).counter.value = static_cast<double>(value);
   }
-  void histogram(const char* name, const char* help, const Histogram& histogram) {
-    ClientMetric::Histogram& out = sample(name, help, MetricType::Histogram).histogram;
+  void seconds(const char* name, const char* help, double value, const Labels& more) {
+    sample(name, help, MetricType::Counter, more).counter.value = value;
+  }
+  void histogram(const char* name, const char* help, const Histogram& histogram, const Labels& more = {}) {
+    ClientMetric::Histogram& out = sample(name, help, MetricType::Histogram, more).histogram;
     out.sample_count = histogram.count();
     out.sample_sum = histogram.sum();
     uint64_t cumulative = 0;
@@ -77,6 +80,46 @@ void add_gauges(Samples& samples, const EngineStats& stats, size_t num_connectio
   samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_held), {{"state", "held"}});
   samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_cached), {{"state", "cached"}});
   samples.gauge("http_connections", "Open connections.", static_cast<double>(num_connections));
+}
+
+// By latency class: one family after the other, as the format wants it.
+void add_classes(Samples& samples, const EngineStats& stats) {
+  const auto each = [&stats](auto add) {
+    for (size_t i = 0; i < num_latency_classes; ++i)
+      add(stats.classes[i], Labels{{"latency_class", std::string(latency_class_names[i])}});
+  };
+  each([&](const ClassStats& of, const Labels& label) {
+    samples.gauge("class_requests_running", "Sequences that hold a slot, by latency class.", of.num_running, label);
+  });
+  each([&](const ClassStats& of, const Labels& label) {
+    samples.gauge("class_requests_waiting", "Sequences that wait, by latency class.", of.num_waiting, label);
+  });
+  each([&](const ClassStats& of, const Labels& label) {
+    samples.histogram("class_time_to_first_token_seconds", "Arrival to the first token, by latency class.",
+                      of.time_to_first_token, label);
+  });
+  each([&](const ClassStats& of, const Labels& label) {
+    samples.histogram("class_inter_token_latency_seconds", "Between two tokens of a sequence, by latency class.",
+                      of.inter_token_latency, label);
+  });
+  each([&](const ClassStats& of, const Labels& label) {
+    samples.histogram("class_itl_jitter_ratio",
+                      "Deviation of a request's token gaps over their mean, by latency class.", of.itl_jitter, label);
+  });
+}
+
+// What a step was predicted to cost, and did.
+void add_step_times(Samples& samples, const EngineStats& stats) {
+  samples.gauge("step_limit_seconds", "The most that the last step was to take; 0 = no limit.", stats.step_limit_s);
+  for (size_t i = 0; i < StepCost::num_terms; ++i)
+    samples.gauge("step_cost_seconds", "Fitted cost of a step, and of a row, a draw, a position in it.",
+                  stats.step_cost_s[i], {{"of", StepCost::term_names[i]}});
+  for (size_t i = 0; i < step_phase_names.size(); ++i)
+    samples.seconds("step_phase_seconds_total", "Time of the engine's thread by what it did.", stats.phase_s[i],
+                    {{"phase", step_phase_names[i]}});
+  samples.histogram("step_time_seconds", "Time of a step.", stats.step_time);
+  samples.histogram("step_time_error_ratio", "Difference of a step's time from its prediction, over the time.",
+                    stats.step_time_error);
 }
 
 void add_counters(Samples& samples, const EngineStats& stats) {
@@ -142,6 +185,8 @@ std::string metrics_text(const EngineStats& stats, const HttpCounters& http, siz
       samples.counter("http_requests_total", "Answered HTTP requests; 499 = the client left first.", http.get(route, i),
                       {{"route", route_name(static_cast<RouteId>(route))}, {"status", HttpCounters::statuses[i]}});
   add_histograms(samples, stats);
+  add_classes(samples, stats);
+  add_step_times(samples, stats);
   return samples.text();
 }
 

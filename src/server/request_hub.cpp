@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace tidemill {
+namespace {
+
+constexpr size_t most_spares = 4;
+
+}  // namespace
 
 RequestHub::RequestHub() : thread_([this] { run(); }) {}
 
@@ -42,6 +47,14 @@ void RequestHub::publish(std::vector<RequestEvent> events) {
     queue_.push_back(std::move(events));
   }
   queue_filled_.notify_one();
+}
+
+std::vector<RequestEvent> RequestHub::spare_events() {
+  const std::lock_guard lock(queue_mutex_);
+  if (spares_.empty()) return {};
+  std::vector<RequestEvent> spare = std::move(spares_.back());
+  spares_.pop_back();
+  return spare;
 }
 
 RequestHub::Submitted RequestHub::submit(const std::shared_ptr<EventConsumer>& consumer, std::vector<Request> requests,
@@ -120,17 +133,24 @@ void RequestHub::hand_out(std::vector<RequestEvent>& events) {
 }
 
 void RequestHub::run() {
+  std::vector<std::vector<RequestEvent>> taken;  // its memory and the queue's change places
   std::unique_lock lock(queue_mutex_);
   while (true) {
     queue_filled_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    std::vector<RequestEvent> events = std::move(queue_.front());
-    queue_.pop_front();
+    taken.swap(queue_);
     handing_out_ = true;
     lock.unlock();
-    hand_out(events);
+    for (std::vector<RequestEvent>& events : taken) {
+      hand_out(events);
+      events.clear();
+    }
     lock.lock();
     handing_out_ = false;
+    for (std::vector<RequestEvent>& events : taken) {
+      if (spares_.size() < most_spares) spares_.push_back(std::move(events));
+    }
+    taken.clear();
   }
 }
 

@@ -1,13 +1,13 @@
 // Between the engine and the replies: takes the events of each step from the engine thread and hands them, on a thread
 // of its own, to whoever submitted the request; takes submissions and cancellations the other way.
 //
-// publish() only moves a vector into a queue. The bytes that all consumers make of one batch of events travel to the
-// I/O thread together. A consumer is registered before its first event can be handed out, and forgotten with its last.
+// publish() only moves a vector into a queue, and gets the memory of an old one back. The bytes that all consumers make
+// of one batch of events travel to the I/O thread together. A consumer is registered before its first event can be
+// handed out, and forgotten with its last.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -48,6 +48,7 @@ class RequestHub final : public EventListener {
 
   // Engine thread.
   void publish(std::vector<RequestEvent> events) override;
+  std::vector<RequestEvent> spare_events() override;
 
   struct Gone {};  // the client left in between: nothing was submitted
   using Submitted = std::variant<std::monostate, Refusal, Gone>;
@@ -88,7 +89,8 @@ class RequestHub final : public EventListener {
 
   mutable std::mutex queue_mutex_;
   std::condition_variable queue_filled_;
-  std::deque<std::vector<RequestEvent>> queue_;
+  std::vector<std::vector<RequestEvent>> queue_;   // in order
+  std::vector<std::vector<RequestEvent>> spares_;  // empty, for their memory
   bool handing_out_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -31,6 +31,7 @@ inline EngineConfig pool_config(int32_t num_blocks, int32_t block_size, int32_t 
   config.max_model_len_tokens = max_model_len;
   config.max_num_seqs = 16;
   config.max_num_batched_tokens = 64;
+  config.itl_multiple = 0;  // tests of what a step costs set it
   config.seed = 1;
   config.vocabulary_end_ids = {end_token};
   return config;
@@ -56,7 +57,8 @@ inline Request make_request(int32_t num_prompt_tokens, int64_t max_tokens, int32
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<Draw> draws;
-  std::vector<uint64_t> steps;  // in which each token came
+  std::vector<uint64_t> steps;     // in which each token came
+  std::vector<Clock::Time> times;  // when
   std::optional<RequestEvent> finished;
 };
 
@@ -153,6 +155,7 @@ class Harness : public EventListener {
       answer.tokens.push_back(event.draw.token);
       answer.draws.push_back(event.draw);
       answer.steps.push_back(num_steps);
+      answer.times.push_back(clock_.now());
     } else {
       answer.finished = event;
       done[event.request] = event.request_done;

@@ -212,16 +212,17 @@ TEST(Policy, OrderAndVictimsAsATable) {
                     .tenant_service = 0};
   };
   const Clock::Time now = begin + std::chrono::milliseconds(1000);
-  EXPECT_TRUE(served_before(*policy, standing(0, 900, 2), standing(2, 900, 1), now));
-  EXPECT_TRUE(served_before(*policy, standing(2, 500, 2), standing(0, 900, 1), now));  // raised five times
-  EXPECT_TRUE(served_before(*policy, standing(1, 900, 1), standing(1, 900, 2), now));
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), standing(0, 900, 2), standing(2, 900, 1), now));
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), standing(2, 500, 2), standing(0, 900, 1),
+                            now));  // raised five times
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), standing(1, 900, 1), standing(1, 900, 2), now));
   Standing back = standing(1, 900, 5);
   back.admitted_before = true;
-  EXPECT_TRUE(served_before(*policy, back, standing(1, 900, 2), now));
-  EXPECT_TRUE(served_before(*policy, standing(0, 900, 2), back, now));
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), back, standing(1, 900, 2), now));
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), standing(0, 900, 2), back, now));
   Standing consumer = standing(0, 900, 1);
   consumer.tenant_service = 10;
-  EXPECT_TRUE(served_before(*policy, standing(0, 900, 2), consumer, now));
+  EXPECT_TRUE(served_before(*policy, std::chrono::milliseconds(0), standing(0, 900, 2), consumer, now));
   EXPECT_GT(policy->victim_value({4, 100, 50}), policy->victim_value({4, 10, 50}));   // about to finish: spared
   EXPECT_GT(policy->victim_value({4, 100, 50}), policy->victim_value({1, 100, 50}));  // shares its blocks: spared
   EXPECT_GT(policy->victim_value({4, 100, 50}), policy->victim_value({4, 100, 90}));  // dear to compute again: spared

@@ -61,6 +61,14 @@ std::vector<Shape> shapes() {
                           c.policy = PolicyKind::priority;
                           c.priority_aging = std::chrono::milliseconds(200);
                         })},
+      {"timed", with(tiny, [](EngineConfig& c) { c.itl_multiple = 2.3; })},
+      {"timed_beyond_reach", with(tiny,
+                                  [](EngineConfig& c) {
+                                    c.target_itl = std::chrono::milliseconds(5);
+                                    c.min_prompt_rows = 2;
+                                    c.priority_aging = std::chrono::milliseconds(100);
+                                    c.policy = PolicyKind::priority;
+                                  })},
       {"batching_none", with(tiny, [](EngineConfig& c) { c.batching = BatchingMode::none; })},
       {"batching_fixed", with(tiny, [](EngineConfig& c) { c.batching = BatchingMode::fixed; })},
       {"kv_off", with(tiny, [](EngineConfig& c) { c.kv_cache = false; })},
@@ -90,6 +98,7 @@ Request random_request(std::mt19937& random) {
   request.sampling.seed = static_cast<uint64_t>(pick(0, 5));
   request.num_choices = pick(0, 3) == 0 ? pick(2, 4) : 1;
   request.priority = pick(-2, 2);
+  request.latency_class = static_cast<LatencyClass>((request.priority + 2) % 3);
   request.tenant = std::string(1, static_cast<char>('a' + pick(0, 2)));
   request.cache_salt = pick(0, 4) == 0 ? "salt" : "";
   request.prompt_logprobs = pick(0, 5) == 0 ? 1 : -1;

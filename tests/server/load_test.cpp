@@ -297,19 +297,24 @@ std::map<std::string, double> read_metrics(const std::string& text) {
     EXPECT_TRUE(std::isfinite(value)) << line;
     EXPECT_TRUE(series.emplace(sampled + match[2].str(), value).second) << "twice: " << line;
   }
-  // Buckets are cumulative and end with the count.
-  std::map<std::string, double> last_bucket;
+  // Buckets are cumulative and end with the count, for each set of labels.
   for (const auto& [name, type] : types) {
     if (type != "histogram") continue;
-    double before = 0;
+    std::map<std::string, double> last_bucket;
     std::istringstream again(text);
     for (std::string line; std::getline(again, line);) {
       if (!line.starts_with(name + "_bucket{")) continue;
       const double value = std::stod(line.substr(line.rfind(' ')));
+      double& before =
+          last_bucket[name + "_count" + line.substr(line.find('{'), line.rfind(",le=") - line.find('{')) + "}"];
       EXPECT_GE(value, before) << line;
       before = value;
     }
-    for (const auto& [key, value] : series) EXPECT_TRUE(!key.starts_with(name + "_count") || value == before) << key;
+    EXPECT_FALSE(last_bucket.empty()) << name;
+    for (const auto& [key, value] : last_bucket) {
+      EXPECT_TRUE(series.contains(key)) << key;
+      EXPECT_EQ(series[key], value) << key;
+    }
   }
   return series;
 }

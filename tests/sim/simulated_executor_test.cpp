@@ -143,12 +143,16 @@ TEST(VirtualTime, AStepTakesWhatTheModelSays) {
   VirtualClock clock;
   SimulatedExecutor executor(config_of(), {.cost = {.per_step = std::chrono::nanoseconds(1000),
                                                     .per_row = std::chrono::nanoseconds(100),
-                                                    .per_position = std::chrono::nanoseconds(1)},
+                                                    .per_draw = std::chrono::nanoseconds(10),
+                                                    .per_position = std::chrono::nanoseconds(1),
+                                                    .per_prompt_position = std::chrono::nanoseconds(2)},
                                            .clock = &clock});
   const Clock::Time begin = clock.now();
   const StepResult result = executor.execute(plan_of(1, {starting(0, {1, 2, 3}, {at(0)})}));
-  EXPECT_EQ(result.duration_ns, 1000 + 300 + 6);
-  EXPECT_EQ(clock.now() - begin, std::chrono::nanoseconds(1306));
+  EXPECT_EQ(result.duration_ns, 1000 + 300 + 10 + 2 * 6);
+  EXPECT_EQ(clock.now() - begin, std::chrono::nanoseconds(1322));
+  PlannedSequence sequence = going_on(0, 9, 3);
+  EXPECT_EQ(executor.execute(plan_of(2, {sequence})).duration_ns, 1000 + 100 + 10 + 4);
 }
 
 }  // namespace

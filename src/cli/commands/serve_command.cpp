@@ -15,6 +15,7 @@
 #include "cli/commands/command.h"
 #include "cli/engine_stack.h"
 #include "cli/local_engine.h"
+#include "cli/options/profiles.h"
 #include "cli/options/serve_options.h"
 #include "cli/options/values.h"
 #include "cli/stop_signals.h"
@@ -97,6 +98,10 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
   std::printf("Compute: %s kernels, %d threads, up to %d sequences and %d tokens in a step\n",
               std::string(stack.backend->kernels()).c_str(), stack.backend->num_threads(), engine.max_num_seqs,
               engine.max_num_batched_tokens);
+  if (const Profile* profile = find_profile(options.profile)) {
+    std::printf("Profile: %s, which sets what was not given by itself of %s\n", options.profile.c_str(),
+                profile_options_text(*profile).c_str());
+  }
   std::printf("Memory:  weights %s, scratch %s, KV cache %s (%lld blocks of %d tokens, %s a token)\n",
               bytes_text(memory.weight_bytes).c_str(), bytes_text(memory.scratch_bytes).c_str(),
               bytes_text(memory.kv_budget_bytes).c_str(), static_cast<long long>(memory.num_blocks),
@@ -121,8 +126,10 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
 class ServeCommand final : public Command {
  public:
   CommandDescription description() const override {
-    return {"serve", "Serve a model through the OpenAI HTTP API.",
-            "SIGTERM or Ctrl-C lets running requests finish within --shutdown-timeout; a second one ends at once."};
+    return {
+        "serve", "Serve a model through the OpenAI HTTP API.",
+        profiles_help() +
+            "\nSIGTERM or Ctrl-C lets running requests finish within --shutdown-timeout; a second one ends at once."};
   }
 
   void add_options(OptionList& options) override {

@@ -192,6 +192,13 @@ void OptionList::add_choice(std::string names, std::vector<std::string> words, s
   };
 }
 
+void OptionList::preset(std::string names, std::string* target, std::vector<std::string> words, std::string help,
+                        std::function<std::vector<std::pair<std::string, std::string>>(const std::string&)> presets) {
+  add_choice(
+      std::move(names), words, [target, words](size_t i) { *target = words[i]; }, std::move(help), "none");
+  options_.back().presets = std::move(presets);
+}
+
 const Option* OptionList::find(std::string_view name) const {
   const std::string bare = bare_name(name);
   for (const Option& option : options_) {

@@ -27,6 +27,9 @@ struct Option {
   std::string default_text;  // "" = none is shown
   bool repeatable = false;
   std::function<Result<void>(const std::string&)> set;
+  // What a value of this option says of others: main names without dashes, and texts. Counts where nobody else says
+  // anything of them; empty = nothing.
+  std::function<std::vector<std::pair<std::string, std::string>>(const std::string&)> presets;
 
   // Environment variable of the main name: "--kv-cache" is TIDEMILL_KV_CACHE.
   std::string environment_name() const;
@@ -52,6 +55,9 @@ class OptionList {
   // Anything else: `set` reads the text.
   void custom(std::string names, std::string value_name, std::string help, std::string shown_default,
               std::function<Result<void>(const std::string&)> set);
+  // A word out of a few, each of which sets other options of the list where they are not given (Option::presets).
+  void preset(std::string names, std::string* target, std::vector<std::string> words, std::string help,
+              std::function<std::vector<std::pair<std::string, std::string>>(const std::string&)> presets);
   // A number in [low, high].
   void number(std::string names, double* target, double low, double high, std::string help);
   void optional_number(std::string names, std::optional<double>* target, double low, double high, std::string help);

@@ -124,6 +124,31 @@ std::vector<std::string> environment_warnings(const OptionList& list, const Envi
   return warnings;
 }
 
+// What options like --profile say of others: by main name the text, and where it comes from.
+std::map<std::string, std::pair<std::string, std::string>> find_presets(const OptionList& list, const CommandLine& line,
+                                                                        const Environment& environment,
+                                                                        const FileSettings& settings) {
+  std::map<std::string, std::pair<std::string, std::string>> presets;
+  for (size_t i = 0; i < list.options().size(); ++i) {
+    const Option& option = list.options()[i];
+    if (!option.presets) continue;
+    std::string word;
+    const auto variable = environment.find(option.environment_name());
+    const auto entry = settings.by_main_name.find(option.names.front());
+    if (line.options[i]->count() > 0) {
+      word = line.options[i]->results().back();
+    } else if (variable != environment.end()) {
+      word = variable->second;
+    } else if (entry != settings.by_main_name.end() && !entry->second.empty()) {
+      word = entry->second.back();
+    }
+    for (auto& [name, value] : option.presets(word)) {
+      presets["--" + name] = {value, fmt::format("{} {}, --{}", option.names.front(), word, name)};
+    }
+  }
+  return presets;
+}
+
 Result<void> apply_sources(const OptionList& list, const CommandLine& line, const Environment& environment) {
   std::string config_path;
   const Option* config = list.find("config");
@@ -138,6 +163,8 @@ Result<void> apply_sources(const OptionList& list, const CommandLine& line, cons
   }
   const Result<FileSettings> settings = read_settings(list, config_path);
   if (!settings) return settings.error();
+  const std::map<std::string, std::pair<std::string, std::string>> presets =
+      find_presets(list, line, environment, *settings);
 
   for (size_t i = 0; i < list.options().size(); ++i) {
     const Option& option = list.options()[i];
@@ -153,6 +180,8 @@ Result<void> apply_sources(const OptionList& list, const CommandLine& line, cons
     } else if (entry != settings->by_main_name.end()) {
       done = set_all(option, entry->second,
                      fmt::format("configuration file {}, {}", settings->path, option.names.front().substr(2)));
+    } else if (const auto preset = presets.find(option.names.front()); preset != presets.end()) {
+      done = set_all(option, {preset->second.first}, preset->second.second);
     }
     if (!done) return done;
   }

@@ -78,7 +78,20 @@ void add_scheduler_options(OptionList& list, RunOptions& target) {
   list.group("Scheduler");
   list.integer("--max-num-seqs", &engine.max_num_seqs, "N", 1, max_sequences, "Sequences that run at once.");
   list.integer("--max-num-batched-tokens", &engine.max_num_batched_tokens, "TOKENS", 1, 65536,
-               "Tokens computed in one step. Fewer make long prompts disturb running streams less.");
+               "Most tokens computed in one step.");
+  list.custom("--target-itl-ms", "MS",
+              "Most time between two tokens of a stream that prompts beside it may cause: they are read in pieces that "
+              "fit. 0 = --itl-multiple says how much.",
+              "0", [&engine](const std::string& text) -> Result<void> {
+                const Result<double> ms = parse_number(text);
+                if (!ms) return ms.error();
+                if (!(*ms >= 0 && *ms <= 60000)) return error("{} is not between 0 and 60000", printable(text));
+                engine.target_itl = std::chrono::microseconds(static_cast<int64_t>(*ms * 1000));
+                return {};
+              });
+  list.number("--itl-multiple", &engine.itl_multiple, 0, 1000,
+              "How many times as long as a step without prompts one with prompts may take, while somebody streams; 0 = "
+              "no limit.");
   list.choice("--batching", &engine.batching,
               {{"continuous", BatchingMode::continuous}, {"static", BatchingMode::fixed}, {"none", BatchingMode::none}},
               "When sequences may join: at every step, when the whole batch is done, or one by one.");
@@ -90,7 +103,8 @@ void add_scheduler_options(OptionList& list, RunOptions& target) {
               {{"fcfs", PolicyKind::first_come}, {"priority", PolicyKind::priority}},
               "Order of waiting requests: first come, or by the field `priority` (lower runs earlier).");
   list.duration("--priority-aging", &engine.priority_aging,
-                "Waiting time that raises a request by one priority, so that nobody starves.");
+                "Waiting time that raises a request by one priority, and now and then by one latency class, so that "
+                "nobody starves.");
   list.flag("--enable-prefix-caching", &engine.prefix_caching, "Reuse the KV blocks of equal beginnings of prompts.");
   list.integer("--seed", &engine.seed, "N", 0, int64_t{1} << 52,
                "Seed of requests that bring none; 0 = a fresh one each.");

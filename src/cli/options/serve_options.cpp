@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "cli/options/profiles.h"
 #include "cli/version.h"
 #include "server/http/auth.h"
 
@@ -33,7 +34,9 @@ void add_network_options(OptionList& list, ServeOptions& target) {
 void add_access_options(OptionList& list, ServeOptions& target) {
   list.group("API");
   list.texts("--api-key", &target.api_keys, "KEY", "A key that callers must present. Without any, everybody may call.");
-  list.text("--api-key-file", &target.api_key_file, "FILE", "Keys, one a line.");
+  list.text(
+      "--api-key-file", &target.api_key_file, "FILE",
+      "Keys, one a line; a blank and interactive, standard or bulk behind one is the latency class of its callers.");
   list.texts("--served-model-name,--alias", &target.served_names, "NAME",
              "Name of the model in requests; the first is the one in replies. Without it, the file's name and the name "
              "inside.");
@@ -89,6 +92,16 @@ void add_log_options(OptionList& list, ServeOptions& target) {
   list.text("--config", &target.config_file, "FILE", "YAML file of option names and values.");
 }
 
+void add_profile_option(OptionList& list, ServeOptions& target) {
+  std::vector<std::string> words;
+  for (const Profile& profile : profiles()) words.emplace_back(profile.name);
+  list.preset("--profile", &target.profile, std::move(words), "Sets several options below for a purpose; see the end.",
+              [](const std::string& word) {
+                const Profile* profile = find_profile(word);
+                return profile == nullptr ? std::vector<std::pair<std::string, std::string>>{} : profile->options;
+              });
+}
+
 // An origin, or a JSON list of origins as vLLM's flag takes it.
 Result<std::vector<std::string>> origins_of(const std::vector<std::string>& given) {
   std::vector<std::string> origins;
@@ -112,6 +125,7 @@ Result<std::vector<std::string>> origins_of(const std::vector<std::string>& give
 void add_serve_options(OptionList& list, ServeOptions& target) {
   list.group("Model");
   list.text("--model,-m", &target.run.model_path, "PATH", "Model file or folder, where no PATH is given.");
+  add_profile_option(list, target);
   add_model_options(list, target.run);
   add_length_option(list, target.run);
   add_network_options(list, target);

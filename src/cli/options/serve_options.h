@@ -19,6 +19,7 @@ struct ServeOptions {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> allowed_origins;
+  std::string profile;  // its name; "" = none
   LogLevel log_level = LogLevel::info;
   bool log_requests = false;
   std::string config_file;  // read by the option parser

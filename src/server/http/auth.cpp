@@ -22,6 +22,14 @@ std::array<unsigned char, 32> sha256(std::string_view text) {
   return digest;
 }
 
+// A key, and what follows the blanks behind it.
+std::pair<std::string_view, std::string_view> split_entry(std::string_view entry) {
+  const size_t blank = entry.find_first_of(" \t");
+  if (blank == std::string_view::npos || blank == 0) return {entry, {}};
+  const size_t word = entry.find_first_not_of(" \t", blank);
+  return {entry.substr(0, blank), word == std::string_view::npos ? std::string_view("?") : entry.substr(word)};
+}
+
 std::string_view presented_key(const HttpRequest& request) {
   const std::string_view authorization = request.header("Authorization");
   const size_t blank = authorization.find(' ');
@@ -34,16 +42,25 @@ std::string_view presented_key(const HttpRequest& request) {
 
 }  // namespace
 
-Result<KeyRing> KeyRing::make(const std::vector<std::string>& keys) {
+Result<KeyRing> KeyRing::make(const std::vector<std::string>& entries) {
   KeyRing ring;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].empty() || keys[i].size() > max_key_bytes)
-      return error("API key {} has {} characters, 1 to {} are allowed", i + 1, keys[i].size(), max_key_bytes);
-    if (!visible(keys[i])) return error("API key {} has a blank or a character outside visible ASCII", i + 1);
-    const Digest digest = sha256(keys[i]);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto [key, word] = split_entry(entries[i]);
+    if (key.empty() || key.size() > max_key_bytes)
+      return error("API key {} has {} characters, 1 to {} are allowed", i + 1, key.size(), max_key_bytes);
+    if (!visible(key)) return error("API key {} has a character outside visible ASCII", i + 1);
+    Caller caller;
+    if (!word.empty()) {
+      caller.latency_class = latency_class_named(word);
+      if (!caller.latency_class)
+        return error("API key {} is followed by something else than a latency class: interactive, standard or bulk",
+                     i + 1);
+    }
+    const Digest digest = sha256(key);
+    caller.tenant = fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3],
+                                digest[4], digest[5]);
     ring.digests_.push_back(digest);
-    ring.tenants_.push_back(fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2],
-                                        digest[3], digest[4], digest[5]));
+    ring.callers_.push_back(std::move(caller));
   }
   return ring;
 }
@@ -72,11 +89,11 @@ KeyRing::Match KeyRing::match(std::string_view presented) const {
   return match;
 }
 
-std::optional<std::string> KeyRing::admit(const HttpRequest& request) const {
-  if (empty()) return std::string();
+std::optional<Caller> KeyRing::identify(const HttpRequest& request) const {
+  if (empty()) return Caller{};
   if (request.count("Authorization") > 1) return std::nullopt;
   const Match found = match(presented_key(request));
-  return found.key ? std::optional(tenants_[*found.key]) : std::nullopt;
+  return found.key ? std::optional(callers_[*found.key]) : std::nullopt;
 }
 
 }  // namespace tidemill

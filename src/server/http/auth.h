@@ -12,13 +12,21 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine_config.h"
 #include "server/http/http_message.h"
 
 namespace tidemill {
 
+// On whose behalf a request comes.
+struct Caller {
+  std::string tenant;                         // "" = nobody in particular
+  std::optional<LatencyClass> latency_class;  // the one beside its key
+};
+
 class KeyRing {
  public:
-  // Keys are 1 to 4096 visible ASCII characters. An empty ring lets everybody in.
+  // Each entry is a key, or a key, a blank and the name of a latency class. Keys are 1 to 4096 visible ASCII
+  // characters. An empty ring lets everybody in.
   static Result<KeyRing> make(const std::vector<std::string>& keys);
   // One key a line; blank lines and lines that begin with '#' do not count.
   static Result<std::vector<std::string>> read_file(const std::string& path);
@@ -31,14 +39,14 @@ class KeyRing {
   };
   Match match(std::string_view presented) const;
 
-  // The tenant that a request acts for, "" on an empty ring; nothing when it has no valid key. Taken from
+  // Who sends a request, nobody in particular on an empty ring; nothing when it has no valid key. Taken from
   // "Authorization: Bearer KEY" (the scheme in any case), else from "x-api-key".
-  std::optional<std::string> admit(const HttpRequest& request) const;
+  std::optional<Caller> identify(const HttpRequest& request) const;
 
  private:
   using Digest = std::array<unsigned char, 32>;
   std::vector<Digest> digests_;
-  std::vector<std::string> tenants_;
+  std::vector<Caller> callers_;
 };
 
 }  // namespace tidemill

@@ -168,11 +168,30 @@ void read_reply_options(Fields& fields, ReplyOptions& reply) {
   reply.include_stop_text = fields.boolean("include_stop_str_in_output", false);
 }
 
+// Ours, and OpenAI's name for something alike.
+void read_latency_class(Fields& fields, GenerationRequest& request) {
+  if (const auto word = fields.string("latency_class", 64)) {
+    request.latency_class = latency_class_named(*word);
+    if (!request.latency_class)
+      return fields.fail("latency_class", "must be \"interactive\", \"standard\" or \"bulk\"");
+  }
+  const auto tier = fields.string("service_tier", 64);
+  if (!tier || *tier == "auto" || *tier == "default" || *tier == "scale") return;
+  const bool flex = *tier == "flex";
+  if (!flex && *tier != "priority")
+    return fields.fail("service_tier", "must be \"auto\", \"default\", \"scale\", \"priority\" or \"flex\"");
+  const LatencyClass meant = flex ? LatencyClass::bulk : LatencyClass::interactive;
+  if (request.latency_class && *request.latency_class != meant)
+    return fields.fail("service_tier", "and latency_class say different things");
+  request.latency_class = meant;
+}
+
 void read_engine_fields(Fields& fields, const ApiLimits& limits, GenerationRequest& request) {
   Request& engine = request.engine;
   if (const auto n = fields.integer("n", 1, limits.max_choices)) engine.num_choices = static_cast<int32_t>(*n);
   if (const auto priority = fields.integer("priority", -max_int32, max_int32))
     engine.priority = static_cast<int32_t>(*priority);
+  read_latency_class(fields, request);
   if (const auto salt = fields.string("cache_salt", limits.max_salt_bytes)) {
     if (salt->empty()) fields.fail("cache_salt", "must not be empty");
     engine.cache_salt = *salt;
@@ -195,6 +214,22 @@ void read_engine_fields(Fields& fields, const ApiLimits& limits, GenerationReque
 
 bool valid_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+std::optional<ApiError> choose_latency_class(GenerationRequest& request, std::string_view header,
+                                             std::optional<LatencyClass> of_key) {
+  std::optional<LatencyClass> wanted = request.latency_class;
+  if (!header.empty()) {
+    const std::optional<LatencyClass> named = latency_class_named(header);
+    if (!named)
+      return bad_request(fmt::format("{} must be interactive, standard or bulk", latency_class_header),
+                         latency_class_header);
+    if (!wanted) wanted = named;
+  }
+  LatencyClass chosen = wanted.value_or(of_key.value_or(LatencyClass::standard));
+  if (of_key) chosen = std::max(chosen, *of_key);
+  request.engine.latency_class = chosen;
+  return std::nullopt;
 }
 
 void read_common_fields(const Json& body, Fields& fields, const ServedModel& model, const ApiLimits& limits,

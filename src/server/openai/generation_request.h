@@ -4,7 +4,9 @@
 // reaches the engine; the error names the parameter.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -61,7 +63,8 @@ struct GenerationRequest {
   Request engine;  // but for its prompt
   std::vector<Prompt> prompts;
   ReplyOptions reply;
-  std::string request_id;  // asked for in the body; "" = none
+  std::string request_id;                     // asked for in the body; "" = none
+  std::optional<LatencyClass> latency_class;  // the same
 };
 
 using ReadResult = std::variant<GenerationRequest, ApiError>;
@@ -81,6 +84,14 @@ std::optional<ApiError> check_model_name(const Json& body, const ServedModel& mo
 // first token of the answer, if there is to be one.
 std::optional<ApiError> fit_prompt(const Json& body, const ServedModel& model, const Request& engine,
                                    std::vector<TokenId>& tokens);
+
+// The header that names a latency class where the body does not.
+inline constexpr const char* latency_class_header = "X-Latency-Class";
+
+// Sets the class of the engine's request: the body's, else the header's, else the key's, else standard; never a better
+// one than the key's. An error where the header says something else than a class.
+std::optional<ApiError> choose_latency_class(GenerationRequest& request, std::string_view header,
+                                             std::optional<LatencyClass> of_key);
 
 // An API error for the first known but unsupported field that asks for something.
 std::optional<ApiError> find_unsupported_field(const Json& body);

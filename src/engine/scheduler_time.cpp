@@ -1,0 +1,94 @@
+// The part of the scheduler that deals in time: how long a step may take, what of it prompts may have, and when waiting
+// makes up for a latency class.
+#include <algorithm>
+
+#include "engine/scheduler.h"
+
+namespace tidemill {
+namespace {
+
+constexpr int32_t turns_by_class = 7;  // steps with prompts before one in which waiting counts
+// Bulk streams may make a step as long as this although nobody asked for a target: 40 tokens a second.
+constexpr double unnoticed_s = 0.025;
+
+// What waits to be read shall be read in about so many steps, as far as the streams' gaps allow it; found by simulation
+// of mixed traffic and of documents beside short requests.
+constexpr double steps_to_read = 64;
+constexpr double patience_s = 0.1;  // the longest gap that long prompts may cause beyond the usual multiple
+
+double seconds(std::chrono::microseconds span) {
+  return std::chrono::duration<double>(span).count();
+}
+
+}  // namespace
+
+void Scheduler::note_step_time(double seconds) {
+  cost_.observe(shape_, seconds);
+}
+
+// Of the step whose decodes were just found. The measure is the step that decodes everybody who is here, also those
+// whose prompts are still read: a bound that followed the streams of the moment would be shortest when most prompts
+// wait. Where much waits to be read (long documents, not the usual mix), the bound gives way, so that nobody reads for
+// ever.
+double Scheduler::find_limit_s() const {
+  if (!config_.kv_cache || best_streaming_ == LatencyClass::bulk) return endless_s;
+  if (config_.target_itl.count() > 0) return seconds(config_.target_itl);
+  if (config_.itl_multiple <= 0) return endless_s;
+  StepShape all;
+  double backlog_s = 0;
+  int32_t num_bulk = 0;
+  for (const Sequence* sequence : running_) {
+    const bool bulk = sequence->request->request.latency_class == LatencyClass::bulk;
+    num_bulk += bulk;
+    if (bulk) continue;
+    all.add(sequence->num_tokens() - 1, 1, true);
+    if (!is_decode(*sequence)) backlog_s += cost_.added_s(sequence->num_computed, sequence->num_remaining(), true);
+  }
+  int32_t num_slots = max_running_ - num_running();
+  for (auto next = waiting_.begin(); next != waiting_.end() && num_slots > 0; ++next) {
+    if ((*next)->request->request.latency_class == LatencyClass::bulk) continue;
+    all.add((*next)->num_tokens() - 1, 1, true);
+    backlog_s += cost_.added_s(0, (*next)->num_tokens(), true);
+    --num_slots;
+  }
+  const double decode_s = cost_.predict_s(all);
+  const double usual = config_.itl_multiple * decode_s;
+  const double most = std::max(usual, std::min(2 * usual, patience_s));
+  const double limit = std::clamp(decode_s + backlog_s / steps_to_read, usual, most);
+  return num_bulk > 0 ? std::max(limit, unnoticed_s) : limit;
+}
+
+// A bulk row beside better streams: the first always, others while the step stays short enough.
+bool Scheduler::leaves_room_for_others(const Sequence& sequence, bool served_bulk) const {
+  if (!served_bulk || limit_s_ == endless_s) return true;
+  return cost_.predict_s(shape_) + cost_.added_s(first_row(sequence), 1, true) <= limit_s_;
+}
+
+// What the rows of prompts may add to the step's decode rows.
+double Scheduler::seconds_for_prompts() const {
+  if (limit_s_ == endless_s || prompts_.empty()) return endless_s;
+  const double left = limit_s_ - cost_.predict_s(shape_);
+  const bool worse = prompts_.front().latency_class > static_cast<int32_t>(best_streaming_);
+  return std::max(0.0, worse ? left / 2 : left);
+}
+
+// --- Waiting.
+
+void Scheduler::begin_turn() {
+  aging_counts_ = config_.priority_aging.count() > 0 && num_turns_ >= turns_by_class;
+}
+
+// Counts steps in which prompts were served, and begins anew when one was that had waited long.
+void Scheduler::end_turn() {
+  bool served = false, served_aged = false;
+  for (const auto& [sequence, rows] : granted_) {
+    if (rows == 1 && sequence->num_computed >= sequence->num_prompt_tokens) continue;
+    served = true;
+    const Standing who = standing(*sequence);
+    served_aged |= class_now(who, config_.priority_aging, now_) < static_cast<int32_t>(who.latency_class);
+  }
+  if (served) ++num_turns_;
+  if (served_aged) num_turns_ = 0;
+}
+
+}  // namespace tidemill
