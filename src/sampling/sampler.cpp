@@ -80,72 +80,125 @@ struct Likelier {
   bool operator()(TokenId a, TokenId b) const { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; }
 };
 
-// The smallest prefix whose weights exceed u * total ends with the drawn one; weightless ones are never drawn.
+size_t last_weighted(std::span<const float> weights) {
+  size_t i = weights.size() - 1;
+  while (i > 0 && weights[i] == 0) --i;
+  return i;
+}
+
+// The smallest prefix whose weights exceed u * total ends with the drawn one; weightless ones are never drawn. Runs of
+// weights are passed over by their sums.
 size_t pick(std::span<const float> weights, double total, double u) {
+  constexpr size_t run = 512;
   double left = u * total;
   size_t last = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] == 0) continue;
-    last = i;
-    left -= weights[i];
-    if (left < 0) break;
+  for (size_t begin = 0; begin < weights.size(); begin += run) {
+    const std::span<const float> here = weights.subspan(begin, std::min(run, weights.size() - begin));
+    const double sum = sum_of(here);
+    if (left >= sum && begin + run < weights.size()) {
+      left -= sum;
+      if (sum > 0) last = begin + last_weighted(here);
+      continue;
+    }
+    for (size_t i = 0; i < here.size(); ++i) {
+      if (here[i] == 0) continue;
+      last = begin + i;
+      left -= here[i];
+      if (left < 0) return last;
+    }
   }
   return last;
 }
 
-// How the likely part of the vocabulary is found without sorting it whole: only tokens above a threshold are looked at,
-// and it is lowered until what they hold fills the quota.
-struct Truncation {
-  std::span<const float> logits;
-  const SamplingParams& params;
-  float best = 0;
-  float inverse_temperature = 1;
-  double total = 0;  // weight of all candidates for top_p: of the whole vocabulary, or of the top k
+// How the likely part of the vocabulary is found without sorting it: only tokens above a threshold are looked at, and
+// it is lowered until what they hold fills the quota; the quota's edge is found by parting, not by ordering.
+class Truncation {
+ public:
+  Truncation(std::span<const float> logits, const SamplingParams& params, float best,
+             std::vector<SamplingCandidate>& kept)
+      : logits_(logits), params_(params), best_(best), inverse_temperature_(1 / params.temperature), kept_(kept) {
+    if (params.top_p < 1 && !limited()) total_ = sum_of_exp(logits, best, inverse_temperature_);
+  }
 
-  float weight(TokenId token) const { return exp_of_negative((logits[token] - best) * inverse_temperature); }
-  bool limited() const { return params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size(); }
+  void run() {
+    for (float reach = 8; reach < 90; reach *= 3)
+      if (keep_above(best_ - reach * params_.temperature)) return;
+    keep_above(barred);
+  }
 
-  // Leaves the kept tokens in order, likeliest first; false where the threshold was too high to tell.
-  bool keep_above(float threshold, std::vector<TokenId>& order) {
-    order.clear();
-    for (size_t i = 0; i < logits.size(); ++i)
-      if (logits[i] > threshold) order.push_back(static_cast<TokenId>(i));
-    const Likelier likelier{logits};
+ private:
+  bool limited() const { return params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits_.size(); }
+
+  // Leaves the kept tokens, in no order; false where the threshold was too high to tell.
+  bool keep_above(float threshold) {
+    kept_.clear();
+    for (size_t i = 0; i < logits_.size(); ++i)
+      if (logits_[i] > threshold) kept_.push_back({logits_[i], 0, static_cast<TokenId>(i)});
     if (limited()) {
-      const auto limit = static_cast<size_t>(params.top_k);
-      if (order.size() < limit && threshold != barred) return false;
-      if (limit < order.size()) {
-        std::nth_element(order.begin(), order.begin() + params.top_k, order.end(), likelier);
-        order.resize(limit);
+      const auto limit = static_cast<size_t>(params_.top_k);
+      if (kept_.size() < limit && threshold != barred) return false;
+      if (limit < kept_.size()) {
+        std::nth_element(kept_.begin(), kept_.begin() + params_.top_k, kept_.end(), likelier);
+        kept_.resize(limit);
       }
-      total = 0;
     }
-    std::sort(order.begin(), order.end(), likelier);
-    if (limited())
-      for (TokenId token : order) total += weight(token);
-    if (params.top_p < 1 && !keep_nucleus(order) && threshold != barred) return false;
-    while (order.size() > 1 && weight(order.back()) < params.min_p) order.pop_back();
+    double mass = 0;
+    for (SamplingCandidate& candidate : kept_) {
+      candidate.weight = exp_of_negative((candidate.logit - best_) * inverse_temperature_);
+      mass += candidate.weight;
+    }
+    if (params_.top_p < 1) {
+      const double quota = params_.top_p * (limited() ? mass : total_);
+      if (mass < quota && threshold != barred) return false;
+      keep_nucleus(quota);
+    }
+    // The likeliest token has weight 1, so that min_p leaves at least one.
+    std::erase_if(kept_, [this](const SamplingCandidate& candidate) { return candidate.weight < params_.min_p; });
     return true;
   }
 
-  bool keep_nucleus(std::vector<TokenId>& order) const {
-    double mass = 0;
-    size_t kept = 0;
-    while (kept < order.size() && mass < params.top_p * total) mass += weight(order[kept++]);
-    order.resize(std::max<size_t>(kept, 1));
-    return mass >= params.top_p * total;
+  // Keeps the likeliest tokens up to the one with which their weights reach the quota, and at least one. [0, low) are
+  // kept for sure, [high, end) are not; the rest is parted around a middle one until it has one token.
+  void keep_nucleus(double quota) {
+    size_t low = 0, high = kept_.size();
+    while (high - low > 1) {
+      const SamplingCandidate pivot = middle_of(kept_[low], kept_[low + (high - low) / 2], kept_[high - 1]);
+      const auto first_less = std::partition(kept_.begin() + low, kept_.begin() + high,
+                                             [&](const auto& candidate) { return likelier(candidate, pivot); });
+      const auto middle = static_cast<size_t>(first_less - kept_.begin());
+      double mass = 0;
+      for (size_t i = low; i < middle; ++i) mass += kept_[i].weight;
+      if (mass >= quota) {
+        high = middle;
+        continue;
+      }
+      // The pivot is first among what is not likelier than itself; so each round settles at least one token.
+      std::iter_swap(first_less, std::find_if(first_less, kept_.begin() + high,
+                                              [&](const auto& candidate) { return candidate.token == pivot.token; }));
+      quota -= mass + pivot.weight;
+      low = middle + 1;
+      if (quota <= 0) high = low;
+    }
+    // One token is left undecided where the others fell short of the quota.
+    kept_.resize(std::max<size_t>(high, 1));
   }
-};
 
-void truncate(std::span<const float> logits, const SamplingParams& params, float best, std::vector<TokenId>& order) {
-  Truncation truncation{
-      .logits = logits, .params = params, .best = best, .inverse_temperature = 1 / params.temperature};
-  if (params.top_p < 1 && !truncation.limited())
-    truncation.total = sum_of_exp(logits, best, truncation.inverse_temperature);
-  for (float reach = 8; reach < 90; reach *= 3)
-    if (truncation.keep_above(best - reach * params.temperature, order)) return;
-  truncation.keep_above(barred, order);
-}
+  static bool likelier(const SamplingCandidate& a, const SamplingCandidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  }
+  static SamplingCandidate middle_of(const SamplingCandidate& a, const SamplingCandidate& b,
+                                     const SamplingCandidate& c) {
+    if (likelier(a, b)) return likelier(b, c) ? b : likelier(a, c) ? c : a;
+    return likelier(a, c) ? a : likelier(b, c) ? c : b;
+  }
+
+  const std::span<const float> logits_;
+  const SamplingParams& params_;
+  const float best_;
+  const float inverse_temperature_;
+  double total_ = 0;  // weight of the whole vocabulary, where top_p refers to it
+  std::vector<SamplingCandidate>& kept_;
+};
 
 }  // namespace
 
@@ -170,20 +223,21 @@ double uniform_draw(uint64_t seed, uint64_t position) {
 }
 
 TokenId Sampler::choose(std::span<const float> logits, const SamplingParams& params, double u) {
+  if (params.temperature <= 0 || params.top_k == 1) return first_highest(logits);
   const float best = highest_logit(logits);
-  if (params.temperature <= 0 || params.top_k == 1 || best == barred) return first_highest(logits);
+  if (best == barred) return first_highest(logits);
   const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
   if (!truncated) {
     weights_.resize(logits.size());
     const double total = exp_weights(logits, best, 1 / params.temperature, weights_);
     return static_cast<TokenId>(pick(weights_, total, u));
   }
-  truncate(logits, params, best, order_);
-  weights_.resize(order_.size());
+  Truncation(logits, params, best, candidates_).run();
   double total = 0;
-  for (size_t i = 0; i < order_.size(); ++i)
-    total += weights_[i] = exp_of_negative((logits[order_[i]] - best) / params.temperature);
-  return order_[pick(weights_, total, u)];
+  for (const SamplingCandidate& candidate : candidates_) total += candidate.weight;
+  weights_.clear();
+  for (const SamplingCandidate& candidate : candidates_) weights_.push_back(candidate.weight);
+  return candidates_[pick(weights_, total, u)].token;
 }
 
 Draw Sampler::draw(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history) {

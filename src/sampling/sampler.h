@@ -54,6 +54,13 @@ class TokenHistory {
   std::unordered_map<TokenId, Count> counts_;
 };
 
+// A token that a draw may take, and its share of the draw: exp((logit - best) / temperature).
+struct SamplingCandidate {
+  float logit = 0;
+  float weight = 0;
+  TokenId token = 0;
+};
+
 class Sampler {
  public:
   // Draws the token that follows history from logits [vocab_size].
@@ -67,7 +74,7 @@ class Sampler {
 
   std::vector<float> work_;     // logits after penalties and masks
   std::vector<float> weights_;  // of the candidates of a draw
-  std::vector<TokenId> order_;
+  std::vector<SamplingCandidate> candidates_;
 };
 
 // Uniform in [0, 1) from (seed, position) alone.

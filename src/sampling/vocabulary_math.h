@@ -18,6 +18,7 @@ float highest_logit(std::span<const float> logits);
 TokenId first_highest(std::span<const float> logits);
 // How many logits are above the limit.
 int32_t count_above(std::span<const float> logits, float limit);
+double sum_of(std::span<const float> values);
 // Sum of exp((logit - best) * inverse_temperature), where best is the highest logit.
 double sum_of_exp(std::span<const float> logits, float best, float inverse_temperature);
 // weights[i] = exp((logits[i] - best) * inverse_temperature); returns their sum, the same value as sum_of_exp.

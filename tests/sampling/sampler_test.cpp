@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -161,6 +162,36 @@ TEST(Sampler, MasksBarTokens) {
   params.stop_token_ids = {1};
   EXPECT_EQ(sampler.draw(logits, params, history_of({9}, {3})).token, 2);
   EXPECT_EQ(sampler.draw(logits, params, history_of({9}, {3, 3})).token, 0);
+}
+
+// Against a sorted vocabulary with many equal logits: what is drawn is what a sort would keep, no more and no less.
+TEST(Sampler, TruncationKeepsWhatASortWouldKeep) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> logits(1 + random() % 40);
+    for (float& logit : logits) logit = static_cast<float>(random() % 6) * 0.5f;
+    SamplingParams params;
+    params.top_p = 0.05f + 0.09f * static_cast<float>(random() % 11);
+    params.top_k = static_cast<int32_t>(random() % 12);
+    params.min_p = random() % 2 ? 0.2f : 0.0f;
+    std::vector<TokenId> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < order.size()) order.resize(params.top_k);
+    const double best = logits[order[0]];
+    double total = 0, mass = 0;
+    for (TokenId token : order) total += std::exp(logits[token] - best);
+    std::set<TokenId> expected;
+    for (TokenId token : order) {
+      if (params.top_p < 1 && mass >= params.top_p * total && !expected.empty()) break;
+      mass += std::exp(logits[token] - best);
+      if (std::exp(logits[token] - best) >= params.min_p) expected.insert(token);
+    }
+    if (params.top_k == 1) expected = {order[0]};
+    std::set<TokenId> drawn;
+    for (const auto& [token, count] : draw_many(logits, params, 3000)) drawn.insert(token);
+    EXPECT_EQ(drawn, expected) << "round " << round << " top_p " << params.top_p << " top_k " << params.top_k;
+  }
 }
 
 TEST(Sampler, ScoresAreThoseOfTheRawLogits) {
