@@ -34,6 +34,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (::fstat(descriptor.fd, &status) != 0) return error("{}: cannot be read: {}", file.name_, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return error("{}: is not a regular file", file.name_);
   file.size_bytes_ = static_cast<uint64_t>(status.st_size);
+  file.changed_ns_ = static_cast<int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
   if (file.size_bytes_ == 0) return file;
   void* data = ::mmap(nullptr, file.size_bytes_, PROT_READ, MAP_SHARED, descriptor.fd, 0);
   if (data == MAP_FAILED) {
@@ -47,11 +48,13 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),
+      changed_ns_(other.changed_ns_),
       name_(std::move(other.name_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(changed_ns_, other.changed_ns_);
   std::swap(name_, other.name_);
   return *this;
 }

@@ -31,6 +31,8 @@ class MappedFile {
   uint64_t size_bytes() const { return size_bytes_; }
   // The file's name without its folder, fit to be printed.
   const std::string& name() const { return name_; }
+  // When the file's content was last changed, in nanoseconds of the system's clock.
+  int64_t changed_ns() const { return changed_ns_; }
 
   // Says that [offset, offset + size) will be read soon, front to back.
   void will_read(uint64_t offset_bytes, uint64_t size_bytes) const;
@@ -43,6 +45,7 @@ class MappedFile {
 
   const std::byte* data_ = nullptr;
   uint64_t size_bytes_ = 0;
+  int64_t changed_ns_ = 0;
   std::string name_;
 };
 

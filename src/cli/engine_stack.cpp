@@ -1,6 +1,8 @@
 #include "cli/engine_stack.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "model/loader.h"
 #include "model/model_files.h"
@@ -45,15 +47,43 @@ Result<void> load_text(EngineStack& stack, const ModelFiles& files, const RunOpt
   return {};
 }
 
+// Beside the downloaded models; "" where there is no home.
+std::filesystem::path packed_folder() {
+  if (const char* cache = std::getenv("TIDEMILL_CACHE"); cache && *cache)
+    return std::filesystem::path(cache) / "packed";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::filesystem::path(home) / ".cache/tidemill/packed" : std::filesystem::path();
+}
+
+// "" = not to be kept.
+std::string packed_key(const WeightFile& weights, const RunOptions& options) {
+  const std::string identity = weights.identity();
+  if (identity.empty() || packed_folder().empty()) return {};
+  return fmt::format("{} quantized {}", identity, options.quantization ? dtype_name(*options.quantization) : "none");
+}
+
 Result<void> load_weights(EngineStack& stack, const ModelFiles& files, const ModelConfig& config,
                           const RunOptions& options, const std::function<void(LoadProgress)>& progress) {
   const std::string_view kernels = options.kernels == "auto" ? "" : std::string_view(options.kernels);
-  Result<std::unique_ptr<Backend>> backend = make_cpu_backend({.num_threads = options.num_threads, .kernels = kernels});
+  if (!options.trace_path.empty()) {
+    Result<std::unique_ptr<StepTrace>> trace = StepTrace::open(options.trace_path, options.trace_limits);
+    if (!trace) return trace.error();
+    stack.trace = *std::move(trace);
+  }
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend({.num_threads = options.num_threads,
+                                                               .kernels = kernels,
+                                                               .binding = options.binding,
+                                                               .trace = stack.trace.get(),
+                                                               .packed_cache = options.packed_cache,
+                                                               .packed_folder = packed_folder(),
+                                                               .packed_key = packed_key(*files.weights, options),
+                                                               .packed_limit_bytes = options.packed_limit_bytes});
   if (!backend) return backend.error();
   stack.backend = *std::move(backend);
   LoadOptions load;
   load.quantization = options.quantization;
   load.longest_sequence = std::max(0, options.max_model_len);
+  load.warn = [&stack](const std::string& sentence) { stack.warnings.push_back(sentence); };
   if (progress) load.progress = [&progress](size_t done, size_t total) { progress({done, total}); };
   Result<std::unique_ptr<Model>> model = load_model(*files.weights, config, *stack.backend, load);
   if (!model) return model.error();
@@ -168,11 +198,13 @@ std::unique_ptr<Executor> make_executor(EngineStack& stack) {
   return std::make_unique<ModelExecutor>(*stack.model, *stack.storage,
                                          ExecutorOptions{.max_num_seqs = stack.engine_config.max_num_seqs,
                                                          .max_rows = slice_rows(stack.engine_config),
-                                                         .max_logit_rows = max_logit_rows});
+                                                         .max_logit_rows = max_logit_rows,
+                                                         .backend = stack.backend.get(),
+                                                         .trace = stack.trace.get()});
 }
 
 std::unique_ptr<Engine> make_engine(EngineStack& stack, const Clock& clock, EventListener& listener) {
-  return std::make_unique<Engine>(stack.engine_config, make_executor(stack), clock, listener);
+  return std::make_unique<Engine>(stack.engine_config, make_executor(stack), clock, listener, stack.trace.get());
 }
 
 }  // namespace tidemill

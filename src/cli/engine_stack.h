@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/step_trace.h"
 #include "cli/model_text.h"
 #include "cli/options/run_options.h"
 #include "compute/backend.h"
@@ -32,6 +33,7 @@ struct EngineStack {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // nullptr = none
   GenerationDefaults generation;
+  std::unique_ptr<StepTrace> trace;  // nullptr = none
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   MemoryPlan memory;

@@ -10,11 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
+#include "base/cpu_topology.h"
 #include "base/result.h"
+#include "base/step_trace.h"
 #include "base/token.h"
 #include "compute/dtype.h"
 #include "compute/paged_kv.h"
@@ -81,6 +86,7 @@ struct Product {
   float softcap = 0.0f;     // 0 = none: x becomes cap * tanh(x / cap); not for gated matrices
   bool accumulate = false;  // add to what output holds (the residual)
   Rows output{};            // [n, rows], or [n, rows / 2] for a gated matrix
+  TraceLabel label{.name = "product"};
 };
 
 // Rotary embedding. Pairs are (i, i + rotary_dim/2) ("neox"), or (2i, 2i + 1) where interleaved.
@@ -103,6 +109,7 @@ struct RotateAndStore {
   std::span<const int32_t> positions{};  // [n]
   int32_t layer_in_group = 0;
   const KvGroupView* kv = nullptr;
+  TraceLabel label{.name = "rotate and store"};
 };
 
 // Causal attention of every row over the keys of its own sequence, block-causal as docs/architecture.md describes.
@@ -116,6 +123,7 @@ struct Attention {
   int32_t layer_in_group = 0;
   const KvGroupView* kv = nullptr;
   Rows output{};  // [n, num_heads * value_dim]
+  TraceLabel label{.name = "attention"};
 };
 
 class Backend {
@@ -129,6 +137,11 @@ class Backend {
   // Repacks file weights. All parts have equal cols; gated takes two parts of equal rows. The source may be unmapped
   // afterwards. An Error names a shape that no kernel takes.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) = 0;
+  // False where the next matrix's weights are most likely not looked at, since the backend kept what it made of them.
+  virtual bool wants_weights() const { return true; }
+  // All matrices of a model are loaded. The backend may keep what it made of them for the next start; an Error says why
+  // it could not, which is no fault of the model.
+  virtual Result<void> end_loading() { return {}; }
   // num_floats floats, aligned for the widest vectors.
   virtual std::unique_ptr<Buffer> allocate(size_t num_floats) = 0;
 
@@ -141,11 +154,39 @@ class Backend {
   virtual void normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) = 0;
   // output[i] = input[row_ids[i]]
   virtual void gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) = 0;
+
+  // Calls work(i, worker) for i = 0 .. count - 1, shared out over the device's host threads, 0 <= worker <
+  // num_threads(): for what is done on the host with the rows of a step. `name` is a literal, for the trace.
+  template <typename Work>
+  void share(const char* name, int32_t count, Work&& work) {
+    using Plain = std::remove_reference_t<Work>;
+    share_work(
+        name, count, [](void* argument, int32_t i, int32_t worker) { (*static_cast<Plain*>(argument))(i, worker); },
+        const_cast<void*>(static_cast<const void*>(&work)));
+  }
+
+ protected:
+  virtual void share_work(const char* name, int32_t count, void (*work)(void*, int32_t, int32_t), void* argument) = 0;
+};
+
+// Whether packed weights are kept on disk for the next start.
+enum class PackedCache : uint8_t {
+  automatic,  // where packing takes more than a second
+  on,
+  off,
 };
 
 struct CpuOptions {
   int32_t num_threads = 0;        // 0 = every core that the process may use
   std::string_view kernels = "";  // "" = the best that this machine has; an impossible choice is an Error
+  CoreBinding binding = CoreBinding::automatic;
+  StepTrace* trace = nullptr;  // outlives the backend; null = no trace
+  PackedCache packed_cache = PackedCache::off;
+  // The folder of all models' packed weights, and what names this one's: the identity of its file, and whatever else
+  // its matrices depend on. Without a key nothing is kept.
+  std::filesystem::path packed_folder = {};
+  std::string packed_key = "";
+  uint64_t packed_limit_bytes = uint64_t{32} << 30;  // of the folder
 };
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);

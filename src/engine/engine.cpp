@@ -66,7 +66,8 @@ std::optional<Clock::Time> deadline(Clock::Time now, std::chrono::milliseconds l
 }  // namespace
 
 struct Engine::State {
-  State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events);
+  State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events,
+        StepTrace* step_trace);
 
   std::optional<Refusal> check(const Request& request) const;
   std::unique_ptr<LiveRequest> make_live(Request request);
@@ -83,6 +84,7 @@ struct Engine::State {
   std::unique_ptr<Executor> executor;
   const Clock& clock;
   EventListener& listener;
+  StepTrace* const trace;
   const uint64_t seed_root;
   std::atomic<uint64_t> num_seeds{0};
   Inbox inbox;
@@ -101,11 +103,13 @@ struct Engine::State {
   std::thread thread;
 };
 
-Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events)
+Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events,
+                     StepTrace* step_trace)
     : config(std::move(given)),
       executor(std::move(runner)),
       clock(time),
       listener(events),
+      trace(step_trace),
       seed_root(seed_or_entropy(config.seed)),
       inbox(config),
       stats(make_engine_stats(config.max_model_len_tokens)),
@@ -169,9 +173,11 @@ std::unique_ptr<LiveRequest> Engine::State::make_live(Request request) {
 bool Engine::State::pass() {
   const Clock::Time now = clock.now();
   pass_began = std::max<int64_t>(1, ticks(now));
+  if (trace != nullptr) trace->begin_step();
   phase_began = now;
   bool busy = false, planned = false;
   {
+    const TraceSpan span(trace, {.name = "schedule"});
     std::lock_guard lock(mutex);
     busy = handle_messages(now);
     end_what_is_over(now);
@@ -185,8 +191,12 @@ bool Engine::State::pass() {
     inbox.publish(scheduler.num_open_slots(), meter.rates());
     if (busy) end_phase(StepPhase::schedule);
   }
+  const int32_t num_rows = plan.num_rows();
+  const auto num_sequences = static_cast<int32_t>(plan.sequences.size());
   if (planned) run_step(now);
   publish_events();
+  if (trace != nullptr && planned) trace->end_step(plan.step, num_rows, num_sequences);
+  if (trace != nullptr && !planned) trace->drop_step();
   pass_began = 0;
   return busy;
 }
@@ -216,7 +226,10 @@ void Engine::State::end_phase(StepPhase phase) {
 }
 
 void Engine::State::run_step(Clock::Time now) {
+  TraceSpan execution(trace, {.name = "execute"});
   StepResult result = executor->execute(plan);
+  execution.end();
+  const TraceSpan application(trace, {.name = "apply"});
   const Clock::Time end = clock.now();
   std::lock_guard lock(mutex);
   end_phase(StepPhase::execute);
@@ -240,6 +253,7 @@ void Engine::State::run_step(Clock::Time now) {
 
 // The gauges first, so that who has seen a request's last event sees its blocks gone.
 void Engine::State::publish_events() {
+  const TraceSpan span(trace, {.name = "publish"});
   std::vector<RequestEvent> events;
   {
     std::lock_guard lock(mutex);
@@ -290,8 +304,9 @@ void Engine::State::refresh_gauges() {
 
 // --- The public face.
 
-Engine::Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener)
-    : state_(std::make_unique<State>(std::move(config), std::move(executor), clock, listener)) {}
+Engine::Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener,
+               StepTrace* trace)
+    : state_(std::make_unique<State>(std::move(config), std::move(executor), clock, listener, trace)) {}
 
 Engine::~Engine() {
   shutdown(std::chrono::milliseconds(0));

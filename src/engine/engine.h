@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/step_trace.h"
 #include "engine/engine_config.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
@@ -52,7 +53,9 @@ struct Refusal {
 
 class Engine {
  public:
-  Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener);
+  // trace outlives the engine; null = no trace.
+  Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener,
+         StepTrace* trace = nullptr);
   ~Engine();  // stops the thread; open requests end with FinishReason::shutdown
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -176,7 +176,8 @@ Rows Decoder::logits(std::span<const int32_t> row_ids) {
                     .matrix = &head(),
                     .scale = spec_.logit_scale,
                     .softcap = spec_.logit_softcap,
-                    .output = output});
+                    .output = output,
+                    .label = {.name = "head"}});
   return output;
 }
 

@@ -12,7 +12,11 @@ Result<std::unique_ptr<Model>> load_model(const WeightFile& file, const ModelCon
   }
   Result<const Family*> family = find_family(config.family);
   if (!family) return family.error();
-  return (*family)->load({file, config, backend, options});
+  Result<std::unique_ptr<Model>> model = (*family)->load({file, config, backend, options});
+  if (!model) return model;
+  const Result<void> kept = backend.end_loading();
+  if (!kept && options.warn) options.warn(kept.error().message);
+  return model;
 }
 
 }  // namespace tidemill

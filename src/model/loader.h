@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "compute/dtype.h"
@@ -26,6 +27,8 @@ struct LoadOptions {
   int32_t longest_sequence = 0;
   // Called after each matrix with bytes of the file done and in all.
   std::function<void(size_t done, size_t total)> progress;
+  // Called with one sentence about what went wrong without harm.
+  std::function<void(const std::string& sentence)> warn;
 };
 
 // Builds the family's model and repacks all weights onto the backend. Every tensor's shape is checked against the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checksum.h"
 #include "base/printable.h"
 #include "compute/dequantize.h"
 
@@ -66,6 +67,16 @@ void MappedWeights::will_read(const TensorInfo& tensor) const {
 
 void MappedWeights::release(const TensorInfo& tensor) const {
   parts_[tensor.shard].release(tensor.offset_bytes, tensor.size_bytes);
+}
+
+std::string MappedWeights::identity() const {
+  constexpr size_t looked_at_bytes = size_t{1} << 20;
+  std::string text = format_;
+  for (const MappedFile& part : parts_) {
+    const auto begin = part.bytes().first(std::min<size_t>(looked_at_bytes, part.size_bytes()));
+    text += fmt::format(" {}:{}:{:016x}", part.size_bytes(), part.changed_ns(), checksum_of(begin));
+  }
+  return text;
 }
 
 uint64_t MappedWeights::file_bytes() const {

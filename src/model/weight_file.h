@@ -75,6 +75,8 @@ class WeightFile {
   virtual std::string_view format() const = 0;
   virtual uint32_t num_shards() const = 0;
   virtual uint64_t file_bytes() const = 0;  // all parts together
+  // A text that changes when the file does: by sizes, times of change and the beginnings of all parts. "" = unknown.
+  virtual std::string identity() const { return {}; }
 };
 
 // The weight file of every format: mapped parts, and the table of their tensors.
@@ -94,6 +96,7 @@ class MappedWeights final : public WeightFile {
   std::string_view format() const override { return format_; }
   uint32_t num_shards() const override { return static_cast<uint32_t>(parts_.size()); }
   uint64_t file_bytes() const override;
+  std::string identity() const override;
 
  private:
   std::string format_;

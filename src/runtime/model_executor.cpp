@@ -10,6 +10,7 @@ namespace tidemill {
 
 ModelExecutor::ModelExecutor(Model& model, KvStorage& storage, ExecutorOptions options)
     : model_(model), storage_(storage), options_(options), states_(options.max_num_seqs), slice_(storage) {
+  samplers_.resize(options_.backend != nullptr ? static_cast<size_t>(options_.backend->num_threads()) : 1);
   model_.reserve(options_.max_rows, options_.max_logit_rows);
 }
 
@@ -39,6 +40,11 @@ void ModelExecutor::update(const PlannedSequence& planned) {
 
 StepResult ModelExecutor::execute(const StepPlan& plan) {
   const auto begin = std::chrono::steady_clock::now();
+  // An engine's step is wider; who runs plans by hand has none.
+  StepTrace* const trace = options_.trace;
+  const bool own_step = trace != nullptr && !trace->recording() && !trace->closed();
+  if (own_step) trace->begin_step();
+  TraceSpan inputs(trace, {.name = "inputs"});
   for (SlotId slot : plan.ended) {
     TM_CHECK(slot >= 0 && static_cast<size_t>(slot) < states_.size() && states_[slot].live, "an ended slot was live");
     states_[slot].live = false;
@@ -49,6 +55,7 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
   StepResult result = std::exchange(spare_, {});
   result.sequences.clear();
   result.sequences.resize(plan.sequences.size());
+  inputs.end();
   slice_.clear();
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
@@ -61,6 +68,7 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
     }
   }
   if (slice_.num_rows() > 0) run_slice(plan, result);
+  if (own_step) trace->end_step(plan.step, plan.num_rows(), static_cast<int32_t>(plan.sequences.size()));
   result.duration_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
@@ -71,37 +79,55 @@ void ModelExecutor::run_slice(const StepPlan& plan, StepResult& result) {
   slice_.clear();
 }
 
-void ModelExecutor::collect(const StepPlan& plan, StepResult& result) {
+void ModelExecutor::list_wanted(const StepPlan& plan, StepResult& result) {
   wanted_.clear();
   int32_t row = 0;
   for (const RowRange& range : slice_.ranges()) {
     const PlannedSequence& planned = plan.sequences[range.sequence];
     const std::span<const TokenId> tokens = states_[planned.slot].history.tokens();
+    std::vector<Draw>& scores = result.sequences[range.sequence].prompt_logprobs;
     const int32_t last = planned.first_position + planned.num_rows - 1;
     for (int32_t i = 0; i < range.num_rows; ++i, ++row) {
       const int32_t position = range.first_position + i;
       const bool known = static_cast<size_t>(position) + 1 < tokens.size();
-      if (planned.prompt_logprobs >= 0 && known)
-        wanted_.push_back({row, range.sequence, false, tokens[position + 1], planned.prompt_logprobs});
-      if (planned.draw && position == last) wanted_.push_back({row, range.sequence, true, 0, 0});
+      if (planned.prompt_logprobs >= 0 && known) {
+        wanted_.push_back({.row = row,
+                           .sequence = range.sequence,
+                           .next = tokens[position + 1],
+                           .num_top = planned.prompt_logprobs,
+                           .score = scores.size()});
+        scores.emplace_back();
+      }
+      if (planned.draw && position == last) wanted_.push_back({.row = row, .sequence = range.sequence, .draw = true});
     }
   }
+}
+
+void ModelExecutor::collect(const StepPlan& plan, StepResult& result) {
+  list_wanted(plan, result);
   for (size_t begin = 0; begin < wanted_.size(); begin += options_.max_logit_rows) {
     const size_t count = std::min<size_t>(options_.max_logit_rows, wanted_.size() - begin);
     wanted_rows_.clear();
     for (size_t i = 0; i < count; ++i) wanted_rows_.push_back(wanted_[begin + i].row);
-    const Rows logits = model_.logits(wanted_rows_);
-    for (size_t i = 0; i < count; ++i) {
-      const WantedRow& want = wanted_[begin + i];
-      const std::span<const float> row_logits(logits.row(static_cast<int32_t>(i)), logits.width);
-      SequenceResult& out = result.sequences[want.sequence];
-      const SequenceState& state = states_[plan.sequences[want.sequence].slot];
-      if (want.draw)
-        out.draw = sampler_.draw(row_logits, state.sampling, state.history);
-      else
-        out.prompt_logprobs.push_back(Sampler::score(row_logits, want.next, want.num_top));
-    }
+    take_rows(plan, begin, count, model_.logits(wanted_rows_), result);
   }
+}
+
+void ModelExecutor::take_rows(const StepPlan& plan, size_t first, size_t count, const Rows& logits,
+                              StepResult& result) {
+  const auto take = [&](int32_t i, int32_t worker) {
+    const WantedRow& want = wanted_[first + static_cast<size_t>(i)];
+    const std::span<const float> row_logits(logits.row(i), static_cast<size_t>(logits.width));
+    SequenceResult& out = result.sequences[want.sequence];
+    const SequenceState& state = states_[plan.sequences[want.sequence].slot];
+    if (want.draw) {
+      out.draw = samplers_[static_cast<size_t>(worker)].draw(row_logits, state.sampling, state.history);
+    } else {
+      out.prompt_logprobs[want.score] = Sampler::score(row_logits, want.next, want.num_top);
+    }
+  };
+  if (options_.backend != nullptr) return options_.backend->share("sampling", static_cast<int32_t>(count), take);
+  for (size_t i = 0; i < count; ++i) take(static_cast<int32_t>(i), 0);
 }
 
 }  // namespace tidemill

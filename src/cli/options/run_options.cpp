@@ -24,6 +24,15 @@ Result<void> set_max_model_len(const std::string& text, int32_t& target) {
   return {};
 }
 
+void add_packed_cache_options(OptionList& list, RunOptions& target) {
+  list.choice("--packed-cache", &target.packed_cache,
+              {{"auto", PackedCache::automatic}, {"on", PackedCache::on}, {"off", PackedCache::off}},
+              "Keep packed weights under $TIDEMILL_CACHE or ~/.cache/tidemill for the next start; auto = where packing "
+              "takes more than a second.");
+  list.integer("--packed-cache-limit", &target.packed_limit_bytes, "SIZE", 0, max_bytes,
+               "Bytes that packed weights of all models may take on disk.", "32GiB");
+}
+
 }  // namespace
 
 void add_model_options(OptionList& list, RunOptions& target) {
@@ -33,6 +42,7 @@ void add_model_options(OptionList& list, RunOptions& target) {
               "Quantize float weights while loading.");
   list.choice("--generation-config", &target.model_sampling, {{"auto", true}, {"off", false}, {"vllm", false}},
               "auto takes the sampling defaults that the model brings along; off (or vllm) does not.");
+  add_packed_cache_options(list, target);
 }
 
 void add_length_option(OptionList& list, RunOptions& target) {
@@ -48,6 +58,21 @@ void add_compute_options(OptionList& list, RunOptions& target) {
   list.choice("--kernels", &target.kernels,
               {{"auto", "auto"}, {"scalar", "scalar"}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"amx", "amx"}},
               "Instruction set of the kernels; auto = the best that the machine has.");
+  list.choice("--cpu-binding", &target.binding,
+              {{"auto", CoreBinding::automatic},
+               {"none", CoreBinding::none},
+               {"node", CoreBinding::node},
+               {"core", CoreBinding::core}},
+              "Keeps compute threads on the cores of a memory node, or on one core each; auto = node where the machine "
+              "has more than one.");
+}
+
+void add_trace_options(OptionList& list, RunOptions& target) {
+  list.text("--trace-steps", &target.trace_path, "FILE",
+            "Write where the time of each step goes, by operation and thread, as JSON for chrome://tracing or "
+            "ui.perfetto.dev.");
+  list.integer("--trace-steps-count", &target.trace_limits.max_steps, "N", 1, int64_t{1} << 20,
+               "Steps to trace; tracing also ends when the file has 256 MiB.");
 }
 
 void add_memory_options(OptionList& list, RunOptions& target) {

@@ -5,7 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "base/cpu_topology.h"
+#include "base/step_trace.h"
 #include "cli/options/option_list.h"
+#include "compute/backend.h"
 #include "compute/dtype.h"
 #include "engine/engine_config.h"
 #include "runtime/memory_plan.h"
@@ -20,6 +23,11 @@ struct RunOptions {
 
   int32_t num_threads = 0;  // 0 = every core that the process may use
   std::string kernels = "auto";
+  CoreBinding binding = CoreBinding::automatic;
+  std::string trace_path;  // "" = no trace of steps
+  TraceLimits trace_limits;
+  PackedCache packed_cache = PackedCache::automatic;
+  uint64_t packed_limit_bytes = uint64_t{32} << 30;
 
   // The context length: 0 = the model's, auto_length = as much of it as the memory holds.
   static constexpr int32_t auto_length = -1;
@@ -34,6 +42,7 @@ struct RunOptions {
 void add_model_options(OptionList& list, RunOptions& target);
 void add_length_option(OptionList& list, RunOptions& target);
 void add_compute_options(OptionList& list, RunOptions& target);
+void add_trace_options(OptionList& list, RunOptions& target);
 void add_memory_options(OptionList& list, RunOptions& target);
 void add_scheduler_options(OptionList& list, RunOptions& target);
 

@@ -135,6 +135,7 @@ void add_serve_options(OptionList& list, ServeOptions& target) {
   add_limit_options(list, target);
   add_compute_options(list, target.run);
   add_log_options(list, target);
+  add_trace_options(list, target.run);
 }
 
 Result<void> finish_serve_options(ServeOptions& options) {

@@ -1,7 +1,7 @@
 // A piece of memory for weights or activations: aligned for the widest vectors, in huge pages where it is large.
 //
-// Move-only owner. Contents are zero. Allocation failure gives an empty piece (data() == nullptr), for the caller to
-// report.
+// Move-only owner. Contents are zero. A large piece takes no memory before it is touched, and then on the node of the
+// thread that touches it first. Allocation failure gives an empty piece (data() == nullptr), for the caller to report.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@ class AlignedMemory {
   explicit AlignedMemory(size_t size_bytes);
 
   std::byte* data() const { return data_.get(); }
-  size_t size_bytes() const { return size_bytes_; }
+  size_t size_bytes() const { return data_.get_deleter().size_bytes; }
 
  private:
   struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
+    size_t size_bytes;
+    size_t mapped_bytes;  // 0: from the heap
+    void operator()(std::byte* data) const;
   };
-  std::unique_ptr<std::byte, Free> data_;
-  size_t size_bytes_ = 0;
+  std::unique_ptr<std::byte, Free> data_{nullptr, Free{0, 0}};
 };
 
 // Memory that only grows, for the scratch of a step; growing loses the contents.

@@ -258,6 +258,9 @@ void CpuBackend::attention(const Attention& args) {
            "heads are of whole 8 values, blocks of 16, 32 or 64 positions");
   TM_CHECK(args.output.width == args.num_heads * shape.value_dim, "attention's output has all heads");
   TM_CHECK(args.scale > 0, "scores keep their order when they are scaled");
+  TraceLabel label = args.label;
+  label.num_rows = args.output.num_rows;
+  const TraceOperation traced(trace_, label);
   list_attention_items(args);
   reserve_attention_scratch(args);
   const auto long_item = [](const AttentionItem& item) { return item.num_spans > 1; };

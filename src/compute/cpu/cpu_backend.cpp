@@ -1,12 +1,11 @@
 #include "compute/cpu/cpu_backend.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "compute/cpu/kernel_select.h"
 
 namespace tidemill {
@@ -59,10 +58,23 @@ int64_t padded_cols(int64_t cols) {
   return (cols + block_k - 1) / block_k * block_k;
 }
 
-int32_t usable_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::clamp(CPU_COUNT(&cores), 1, max_threads);
+std::vector<int32_t> nodes_of(const ThreadPool& threads) {
+  std::vector<int32_t> nodes;
+  for (int32_t worker = 0; worker < threads.size(); ++worker) nodes.push_back(threads.node_of(worker));
+  return nodes;
+}
+
+// One file for each key, layout and set of kernels.
+std::unique_ptr<PackedStore> packed_store(const CpuOptions& options, std::string_view kernels) {
+  if (options.packed_cache == PackedCache::off || options.packed_key.empty()) return nullptr;
+  const std::string key = fmt::format("layout {} {} {}", packed_layout_version, kernels, options.packed_key);
+  const uint64_t name = checksum_of(std::as_bytes(std::span(key)));
+  return std::make_unique<PackedStore>(options.packed_folder / fmt::format("{:016x}.packed", name), key);
+}
+
+TraceLabel with_rows(TraceLabel label, int32_t num_rows) {
+  label.num_rows = num_rows;
+  return label;
 }
 
 }  // namespace
@@ -98,23 +110,35 @@ RotaryTables::Table RotaryTables::find(const Rotary& rotary, std::span<const int
   return {entry.cos.data(), entry.sin.data()};
 }
 
-CpuBackend::CpuBackend(const KernelTable& kernels, int32_t num_threads)
-    : kernels_(kernels), threads_(num_threads), scratch_(static_cast<size_t>(num_threads)) {}
+CpuBackend::CpuBackend(const KernelTable& kernels, ThreadPoolOptions threads)
+    : kernels_(kernels),
+      trace_(threads.trace),
+      threads_(std::move(threads)),
+      claim_(nodes_of(threads_)),
+      scratch_(static_cast<size_t>(threads_.size())) {}
 
-// Takes the next pieces of `total`: large shares at first, so that there is little to contend for, single pieces at the
-// end, so that threads end together. Returns the first after the share; first == the result where nothing is left.
-int32_t CpuBackend::claim(int32_t total, int32_t& first) {
-  first = next_.load(std::memory_order_relaxed);
-  while (first < total) {
-    const int32_t end = first + std::max(1, (total - first) / (2 * threads_.size()));
-    if (next_.compare_exchange_weak(first, end, std::memory_order_relaxed)) return end;
-  }
-  first = total;
-  return total;
+void CpuBackend::use_packed_store(std::unique_ptr<PackedStore> store, std::chrono::milliseconds worth,
+                                  uint64_t limit_bytes) {
+  store_ = std::move(store);
+  packing_worth_ = worth;
+  packed_limit_bytes_ = limit_bytes;
 }
 
 Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) {
-  return pack_matrix(parts, layout, kernels_.bf16_pairs, threads_, weight_memory_);
+  const auto begin = std::chrono::steady_clock::now();
+  auto matrix = pack_matrix(parts, layout, {threads_, claim_, arena_, store_.get(), kernels_.bf16_pairs});
+  packing_time_ += std::chrono::steady_clock::now() - begin;
+  threads_.release_caller();  // another thread may run the steps
+  return matrix;
+}
+
+Result<void> CpuBackend::end_loading() {
+  const std::unique_ptr<PackedStore> store = std::move(store_);
+  arena_ = {};
+  if (!store || !store->incomplete() || packing_time_ < packing_worth_) return {};
+  Result<void> written = store->write(packed_limit_bytes_, threads_);
+  threads_.release_caller();
+  return written;
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(size_t num_floats) {
@@ -122,6 +146,7 @@ std::unique_ptr<Buffer> CpuBackend::allocate(size_t num_floats) {
 }
 
 void CpuBackend::embed(const Matrix& table, std::span<const TokenId> tokens, float scale, Rows output) {
+  const TraceOperation traced(trace_, {.name = "embed", .num_rows = output.num_rows});
   const auto& matrix = static_cast<const PackedMatrix&>(table);
   TM_CHECK(output.width == matrix.cols() && output.num_rows == static_cast<int32_t>(tokens.size()),
            "embedded rows have the table's width");
@@ -173,11 +198,9 @@ ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& ma
 }
 
 // Claims panels, numbered through all parts, until none is left.
-void CpuBackend::product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix) {
-  int32_t total = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) total += matrix.parts()[i].num_panels;
-  int32_t first = 0;
-  for (int32_t end = claim(total, first); first < end; end = claim(total, first)) {
+void CpuBackend::product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker) {
+  while (const WorkClaim::Share share = claim_.next(worker)) {
+    const int32_t first = share.first, end = share.end;
     int32_t base = 0;
     for (size_t i = 0; i < tasks.size(); ++i) {
       const int32_t count = matrix.parts()[i].num_panels;
@@ -197,6 +220,7 @@ void CpuBackend::product(const Product& args) {
            "a product's output has the matrix's rows");
   TM_CHECK(!gated || args.softcap == 0.0f, "only a stacked product has a soft cap");
   if (num_rows == 0) return;
+  const TraceOperation traced(trace_, with_rows(args.label, num_rows));
   const auto cols = static_cast<size_t>(matrix.cols());
   // Kernels may read, and then not use, a tile's worth of blocks beyond the last.
   if (matrix.any_quantized()) act_blocks_.reserve(static_cast<size_t>(num_rows) * (cols / block_k) + max_tile_rows);
@@ -211,7 +235,7 @@ void CpuBackend::product(const Product& args) {
   for (size_t i = 0; i < num_tasks; ++i) product_tasks_.push_back(product_task(args, matrix, i));
   const bool alone = num_rows <= rows_prepared_alone || threads_.size() == 1;
   for (int32_t row = 0; alone && row < num_rows; ++row) prepare_activation_row(args, matrix, row, 0);
-  next_.store(0, std::memory_order_relaxed);
+  claim_.start(matrix.num_pieces());
   threads_.run([&](int32_t worker) {
     if (!alone) {
       for (int32_t row = worker; row < num_rows; row += threads_.size()) {
@@ -219,11 +243,12 @@ void CpuBackend::product(const Product& args) {
       }
       threads_.barrier();
     }
-    product_share(product_tasks_, matrix);
+    product_share(product_tasks_, matrix, worker);
   });
 }
 
 void CpuBackend::rotate_and_store(const RotateAndStore& args) {
+  const TraceOperation traced(trace_, with_rows(args.label, args.qkv.num_rows));
   const KvGroupView& kv = *args.kv;
   const KvShape& shape = kv.shape;
   TM_CHECK(args.qkv.width == args.num_heads * shape.head_dim + shape.num_kv_heads * (shape.head_dim + shape.value_dim),
@@ -283,6 +308,7 @@ void CpuBackend::store_run(const RotateAndStore& args, const RowRun& run, const 
 }
 
 void CpuBackend::normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) {
+  const TraceOperation traced(trace_, {.name = "normalize", .num_rows = input.num_rows});
   TM_CHECK(input.width == output.width && input.num_rows == output.num_rows, "normalized rows keep their shape");
   for_each(input.num_rows, [&](int32_t row, int32_t) {
     kernels_.norm_row({.x = input.row(row),
@@ -305,6 +331,11 @@ void CpuBackend::gather_rows(Rows input, std::span<const int32_t> row_ids, Rows 
   }
 }
 
+void CpuBackend::share_work(const char* name, int32_t count, void (*work)(void*, int32_t, int32_t), void* argument) {
+  const TraceOperation traced(trace_, {.name = name, .num_rows = count});
+  for_each(count, [&](int32_t i, int32_t worker) { work(argument, i, worker); });
+}
+
 }  // namespace cpu
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
@@ -314,8 +345,16 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   auto kernels = cpu::select_kernels(options.kernels);
   if (!kernels) return kernels.error();
-  const int32_t num_threads = options.num_threads > 0 ? options.num_threads : cpu::usable_cores();
-  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*kernels.value(), num_threads));
+  const std::vector<int32_t> cores = usable_cores();
+  ThreadPoolOptions threads;
+  threads.num_threads = options.num_threads > 0 ? options.num_threads
+                                                : std::clamp(static_cast<int32_t>(cores.size()), 1, cpu::max_threads);
+  threads.places = place_workers(read_topology("/sys", cores), threads.num_threads, options.binding);
+  threads.trace = options.trace;
+  auto backend = std::make_unique<cpu::CpuBackend>(*kernels.value(), std::move(threads));
+  const auto worth = std::chrono::milliseconds(options.packed_cache == PackedCache::on ? 0 : 1000);
+  backend->use_packed_store(cpu::packed_store(options, kernels.value()->name), worth, options.packed_limit_bytes);
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace tidemill

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,13 +46,19 @@ class RotaryTables {
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(const KernelTable& kernels, int32_t num_threads);
+  CpuBackend(const KernelTable& kernels, ThreadPoolOptions threads);
+
+  // Before the first matrix: takes packed weights from the store, and writes them there at the end of loading where
+  // packing took longer than `worth`.
+  void use_packed_store(std::unique_ptr<PackedStore> store, std::chrono::milliseconds worth, uint64_t limit_bytes);
 
   std::string_view name() const override { return "cpu"; }
   std::string_view kernels() const override { return kernels_.name; }
   int32_t num_threads() const override { return threads_.size(); }
 
   Result<std::unique_ptr<Matrix>> load_matrix(std::span<const WeightPart> parts, MatrixLayout layout) override;
+  bool wants_weights() const override { return !store_ || !store_->has_next(); }
+  Result<void> end_loading() override;
   std::unique_ptr<Buffer> allocate(size_t num_floats) override;
   void embed(const Matrix& table, std::span<const TokenId> tokens, float scale, Rows output) override;
   void product(const Product& args) override;
@@ -59,6 +66,9 @@ class CpuBackend : public Backend {
   void attention(const Attention& args) override;
   void normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) override;
   void gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) override;
+
+ protected:
+  void share_work(const char* name, int32_t count, void (*work)(void*, int32_t, int32_t), void* argument) override;
 
  private:
   // A share of attention: rows of one sequence, one KV head, some spans of positions.
@@ -97,11 +107,10 @@ class CpuBackend : public Backend {
   // Calls work(i, worker) for i = 0 .. count - 1, on all threads where there is enough to share.
   template <typename Work>
   void for_each(int32_t count, Work&& work);
-  int32_t claim(int32_t total, int32_t& first);
 
   void prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker);
   ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part) const;
-  void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix);
+  void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker);
 
   void store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table);
 
@@ -119,8 +128,14 @@ class CpuBackend : public Backend {
   void attention_split(const Attention& args);
 
   const KernelTable& kernels_;
+  StepTrace* const trace_;
   ThreadPool threads_;
-  WeightMemory weight_memory_;
+  WorkClaim claim_;
+  WeightArena arena_;
+  std::unique_ptr<PackedStore> store_;  // while loading
+  std::chrono::steady_clock::duration packing_time_{};
+  std::chrono::milliseconds packing_worth_{};
+  uint64_t packed_limit_bytes_ = 0;
   std::vector<WorkerScratch> scratch_;  // one per worker
   std::atomic<int32_t> next_{0};        // work of the running operation that nobody has claimed yet
   std::atomic<int32_t> next_merge_{0};
@@ -141,12 +156,11 @@ void CpuBackend::for_each(int32_t count, Work&& work) {
     for (int32_t i = 0; i < count; ++i) work(i, 0);
     return;
   }
-  next_.store(0, std::memory_order_relaxed);
+  claim_.start(count);
   threads_.run([&](int32_t worker) {
     // Neighbours go to one thread: the keys of consecutive positions lie in the same lines.
-    int32_t first = 0;
-    for (int32_t end = claim(count, first); first < end; end = claim(count, first)) {
-      for (int32_t i = first; i < end; ++i) work(i, worker);
+    while (const WorkClaim::Share share = claim_.next(worker)) {
+      for (int32_t i = share.first; i < share.end; ++i) work(i, worker);
     }
   });
 }

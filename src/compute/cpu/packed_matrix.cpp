@@ -1,11 +1,11 @@
 #include "compute/cpu/packed_matrix.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "compute/cpu/weight_codes.h"
 #include "compute/half.h"
 
@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int64_t max_cols = int64_t{1} << 24;
-constexpr size_t shared_piece_bytes = size_t{8} << 20;
 
 // Offsets inside a panel of one kind.
 struct PanelShape {
@@ -167,15 +166,42 @@ WeightKind packed_kind(DType type, bool bf16_pairs) {
   return kind;
 }
 
-void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index, std::byte* memory) {
+// memory: of the matrix's first panel.
+void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index, std::byte* memory, size_t offset) {
   const WeightKind kind = packed_kind(part.type, packed.panels.kind == PackedKind::bf16_pairs);
   const PanelShape shape = panel_shape(kind, part.type, part.cols);
-  uint8_t* panel = reinterpret_cast<uint8_t*>(memory) + (packed.panels.data - reinterpret_cast<uint8_t*>(memory)) +
-                   static_cast<size_t>(index) * packed.panels.stride;
+  uint8_t* panel = reinterpret_cast<uint8_t*>(memory) + offset + static_cast<size_t>(index) * packed.panels.stride;
   const int64_t first = int64_t{index} * panel_rows;
   for (int64_t row = first; row < std::min(first + panel_rows, part.rows); ++row) {
     pack_row(panel, shape, kind, part, row);
   }
+}
+
+// Differs for matrices that differ in anything but the values of their weights.
+uint64_t shape_of(std::span<const WeightPart> parts, MatrixLayout layout) {
+  std::vector<int64_t> numbers = {static_cast<int64_t>(layout)};
+  for (const WeightPart& part : parts) {
+    numbers.insert(numbers.end(), {static_cast<int64_t>(part.type), part.rows, part.cols,
+                                   static_cast<int64_t>(checksum_of(std::as_bytes(part.row_order)))});
+  }
+  return checksum_of(std::as_bytes(std::span(numbers)));
+}
+
+void pack_all(std::span<const WeightPart> parts, const PackedMatrix& matrix, std::span<const size_t> offsets,
+              const PackTarget& target, std::byte* memory) {
+  const bool gated = matrix.layout() == MatrixLayout::gated;
+  target.claim.start(matrix.num_pieces());
+  target.threads.run([&](int32_t worker) {
+    while (const WorkClaim::Share share = target.claim.next_own(worker)) {
+      int32_t base = 0;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const PackedPart& packed = matrix.parts()[i];
+        const int32_t begin = std::max(share.first - base, 0), end = std::min(share.end - base, packed.num_panels);
+        for (int32_t panel = begin; panel < end; ++panel) pack_panel(packed, parts[i], panel, memory, offsets[i]);
+        if (!gated) base += packed.num_panels;
+      }
+    }
+  });
 }
 
 float float_at(const uint8_t* panel, PackedKind kind, int64_t k, int lane) {
@@ -224,6 +250,12 @@ bool PackedMatrix::any_pairs() const {
                      [](const PackedPart& part) { return part.panels.kind == PackedKind::bf16_pairs; });
 }
 
+int32_t PackedMatrix::num_pieces() const {
+  int32_t total = 0;
+  for (const PackedPart& part : parts_) total += part.num_panels;
+  return layout_ == MatrixLayout::gated ? parts_[0].num_panels : total;
+}
+
 void PackedMatrix::read_row(int64_t row, float* out) const {
   TM_CHECK(row >= 0 && row < rows_, "a row to read lies inside the matrix");
   size_t i = 0;
@@ -242,22 +274,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
   read_quantized_row(part, kind, panel_shape(kind, part.type, cols_), panel, lane, cols_, out);
 }
 
-WeightMemory::Share WeightMemory::take(size_t size_bytes) {
-  if (size_bytes > shared_piece_bytes / 4) {
-    auto own = std::make_shared<AlignedMemory>(size_bytes);
-    return {own, own->data()};
-  }
-  if (!newest_ || used_bytes_ + size_bytes > newest_->size_bytes()) {
-    newest_ = std::make_shared<AlignedMemory>(shared_piece_bytes);
-    used_bytes_ = 0;
-  }
-  std::byte* data = newest_->data();
-  if (data) data += std::exchange(used_bytes_, used_bytes_ + round_up(size_bytes));
-  return {newest_, data};
-}
-
-Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout, bool bf16_pairs,
-                                            ThreadPool& threads, WeightMemory& weight_memory) {
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+                                            const PackTarget& target) {
   if (auto checked = check_parts(parts, layout); !checked) return checked.error();
   auto matrix = std::make_unique<PackedMatrix>();
   matrix->cols_ = parts[0].cols;
@@ -266,7 +284,7 @@ Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, M
   std::vector<size_t> offsets;
   size_t size_bytes = 0;
   for (const WeightPart& part : parts) {
-    const WeightKind kind = packed_kind(part.type, bf16_pairs);
+    const WeightKind kind = packed_kind(part.type, target.bf16_pairs);
     const PanelShape shape = panel_shape(kind, part.type, part.cols);
     PackedPart& packed = matrix->parts_.emplace_back();
     packed.type = part.type;
@@ -287,20 +305,19 @@ Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, M
     for (PackedPart& packed : matrix->parts_) packed.panels.stride = size_bytes;
     size_bytes *= static_cast<size_t>(matrix->parts_[0].num_panels);
   }
-  const WeightMemory::Share share = weight_memory.take(size_bytes);
-  std::byte* memory = share.data;
-  if (!memory) return error("no memory for a weight matrix of {} bytes", size_bytes);
-  matrix->memory_ = share.piece;
-  matrix->size_bytes_ = size_bytes;
+  const uint64_t shape = shape_of(parts, layout);
+  std::optional<WeightMemory> kept;
+  if (target.store) kept = target.store->next(shape, size_bytes, target.threads);
+  if (!kept) {
+    const WeightArena::Piece piece = target.arena.take(size_bytes);
+    if (!piece.data) return error("no memory for a weight matrix of {} bytes", size_bytes);
+    pack_all(parts, *matrix, offsets, target, piece.data);
+    kept = WeightMemory{piece.owner, piece.data, size_bytes};
+    if (target.store) target.store->note(shape, *kept);
+  }
+  matrix->memory_ = *std::move(kept);
   for (size_t i = 0; i < parts.size(); ++i) {
-    PackedPart& packed = matrix->parts_[i];
-    packed.panels.data = reinterpret_cast<const uint8_t*>(memory) + offsets[i];
-    std::atomic<int32_t> next = 0;
-    threads.run([&](int32_t) {
-      for (int32_t panel = next++; panel < packed.num_panels; panel = next++) {
-        pack_panel(packed, parts[i], panel, memory);
-      }
-    });
+    matrix->parts_[i].panels.data = reinterpret_cast<const uint8_t*>(matrix->memory_.data) + offsets[i];
   }
   return std::unique_ptr<Matrix>(std::move(matrix));
 }

@@ -11,11 +11,26 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "base/work_claim.h"
 #include "compute/backend.h"
-#include "compute/cpu/aligned_memory.h"
 #include "compute/cpu/kernel_types.h"
+#include "compute/cpu/packed_store.h"
+#include "compute/cpu/weight_memory.h"
 
 namespace tidemill::cpu {
+
+// Raised with every change of the bytes of a packed matrix: files of another version are not read.
+inline constexpr int packed_layout_version = 1;
+
+// Who packs, and where the result lies. Panels are packed, and so first touched, by the workers of the memory node
+// whose workers claim them in a product.
+struct PackTarget {
+  ThreadPool& threads;
+  WorkClaim& claim;
+  WeightArena& arena;
+  PackedStore* store = nullptr;  // where packed matrices are looked up and noted; null = nowhere
+  bool bf16_pairs = false;       // 16-bit floats are packed as pairs of BF16
+};
 
 // One part's panels, and where its rows begin among the matrix's outputs.
 struct PackedPart {
@@ -26,26 +41,11 @@ struct PackedPart {
   bool quantized = false;
 };
 
-// Where matrices lie: many are smaller than a huge page, so they share larger pieces of memory. With small pages only,
-// a step of one row spends as long on translating addresses as on reading. One thread.
-class WeightMemory {
- public:
-  struct Share {
-    std::shared_ptr<AlignedMemory> piece;  // keeps the bytes
-    std::byte* data = nullptr;             // null: no memory
-  };
-  Share take(size_t size_bytes);
-
- private:
-  std::shared_ptr<AlignedMemory> newest_;
-  size_t used_bytes_ = 0;  // of the newest piece
-};
-
 class PackedMatrix : public Matrix {
  public:
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
-  size_t size_bytes() const override { return size_bytes_; }
+  size_t size_bytes() const override { return memory_.size_bytes; }
 
   MatrixLayout layout() const { return layout_; }
   std::span<const PackedPart> parts() const { return parts_; }
@@ -53,24 +53,25 @@ class PackedMatrix : public Matrix {
   bool any_float() const;  // of the kinds that multiply floats
   bool any_pairs() const;
 
+  // Pieces of work in a product: panels, numbered through all parts; pairs of panels in a gated matrix.
+  int32_t num_pieces() const;
+
   // Row `row` as floats, [cols].
   void read_row(int64_t row, float* out) const;
 
  private:
-  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, bool, ThreadPool&,
-                                                     WeightMemory&);
+  friend Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart>, MatrixLayout, const PackTarget&);
 
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   MatrixLayout layout_ = MatrixLayout::stacked;
   std::vector<PackedPart> parts_;
-  std::shared_ptr<AlignedMemory> memory_;
-  size_t size_bytes_ = 0;
+  WeightMemory memory_;
 };
 
-// Packs on all threads of the pool, 16-bit floats as bf16_pairs where the kernels want them so. An Error names the part
-// and the shape that is not possible.
-Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout, bool bf16_pairs,
-                                            ThreadPool& threads, WeightMemory& memory);
+// Packs on all threads of the pool, 16-bit floats as bf16_pairs where the kernels want them so, or takes what the store
+// has. An Error names the part and the shape that is not possible.
+Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
+                                            const PackTarget& target);
 
 }  // namespace tidemill::cpu

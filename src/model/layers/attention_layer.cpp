@@ -27,6 +27,7 @@ std::vector<int32_t> halves_apart(int32_t num_heads, int32_t head_dim, int32_t r
 Result<AttentionLayer> AttentionLayer::load(const DecoderSpec& spec, int32_t layer, WeightReader& reader) {
   AttentionLayer result;
   result.spec_ = spec.layers[layer].attention;
+  result.layer_ = layer;
   result.query_width_ = result.spec_.num_heads * result.spec_.head_dim;
   result.key_width_ = result.spec_.num_kv_heads * result.spec_.head_dim;
   result.norm_epsilon_ = spec.norm_epsilon;
@@ -97,7 +98,8 @@ void AttentionLayer::run(Backend& backend, const StepInputs& inputs, const Scrat
                    .norm = {data_or_null(pre_norm_), norm_epsilon_},
                    .matrix = query_key_value_.get(),
                    .bias = data_or_null(query_key_value_bias_),
-                   .output = projected});
+                   .output = projected,
+                   .label = {.name = "qkv product", .layer = layer_}});
   backend.rotate_and_store({.qkv = projected,
                             .num_heads = spec_.num_heads,
                             .query_norm = {data_or_null(query_norm_), norm_epsilon_},
@@ -106,7 +108,8 @@ void AttentionLayer::run(Backend& backend, const StepInputs& inputs, const Scrat
                             .rotary = rotary_,
                             .positions = inputs.positions,
                             .layer_in_group = kv_.layer_in_group,
-                            .kv = kv});
+                            .kv = kv,
+                            .label = {.name = "rotate and store", .layer = layer_}});
   backend.attention({.qkv = projected,
                      .num_heads = spec_.num_heads,
                      .scale = spec_.scale,
@@ -114,9 +117,14 @@ void AttentionLayer::run(Backend& backend, const StepInputs& inputs, const Scrat
                      .window = spec_.window,
                      .layer_in_group = kv_.layer_in_group,
                      .kv = kv,
-                     .output = attended});
-  join_.run(backend, {.input = attended, .matrix = output_.get(), .bias = data_or_null(output_bias_)}, residual,
-            scratch);
+                     .output = attended,
+                     .label = {.name = "attention", .layer = layer_}});
+  join_.run(backend,
+            {.input = attended,
+             .matrix = output_.get(),
+             .bias = data_or_null(output_bias_),
+             .label = {.name = "output product", .layer = layer_}},
+            residual, scratch);
 }
 
 }  // namespace tidemill

@@ -37,6 +37,7 @@ class AttentionLayer {
   Result<void> load_norms(const DecoderSpec& spec, int32_t layer, WeightReader& reader);
 
   AttentionSpec spec_;
+  int32_t layer_ = 0;
   int32_t query_width_ = 0;
   int32_t key_width_ = 0;
   KvPlace kv_;

@@ -7,6 +7,7 @@ namespace tidemill {
 Result<FeedForwardLayer> FeedForwardLayer::load(const DecoderSpec& spec, int32_t layer, WeightReader& reader) {
   FeedForwardLayer result;
   result.spec_ = spec.layers[layer].feed_forward;
+  result.layer_ = layer;
   result.norm_epsilon_ = spec.norm_epsilon;
   if (Result<void> loaded = result.load_weights(spec, layer, reader); !loaded) return loaded.error();
   result.join_ = {result.spec_.post_norm, {data_or_null(result.post_norm_), spec.norm_epsilon}, spec.residual_scale};
@@ -45,8 +46,14 @@ void FeedForwardLayer::run(Backend& backend, const Scratch& scratch, Rows residu
                    .matrix = gate_up_.get(),
                    .bias = data_or_null(gate_up_bias_),
                    .activation = spec_.activation,
-                   .output = inner});
-  join_.run(backend, {.input = inner, .matrix = down_.get(), .bias = data_or_null(down_bias_)}, residual, scratch);
+                   .output = inner,
+                   .label = {.name = "gated product", .layer = layer_}});
+  join_.run(backend,
+            {.input = inner,
+             .matrix = down_.get(),
+             .bias = data_or_null(down_bias_),
+             .label = {.name = "down product", .layer = layer_}},
+            residual, scratch);
 }
 
 }  // namespace tidemill

@@ -25,6 +25,7 @@ class FeedForwardLayer {
   Result<void> load_weights(const DecoderSpec& spec, int32_t layer, WeightReader& reader);
 
   FeedForwardSpec spec_;
+  int32_t layer_ = 0;
   float norm_epsilon_ = 0.0f;
   ResidualJoin join_;
   std::unique_ptr<Matrix> gate_up_;

@@ -83,7 +83,7 @@ Result<WeightPart> WeightReader::part_of(const MatrixRows& rows, int64_t cols, i
   }
   const std::optional<int64_t> row_bytes = bytes_of_values(tensor.type, cols);
   TM_CHECK(row_bytes.has_value(), "a tensor's rows fill whole blocks");
-  file_.will_read(tensor);
+  if (backend_.wants_weights()) file_.will_read(tensor);
   WeightPart part{.type = tensor.type,
                   .data = file_.bytes(tensor).data() + rows.first_row * *row_bytes,
                   .rows = rows.num_rows,

@@ -30,6 +30,7 @@ void add_bench_model_options(OptionList& list, BenchModelOptions& target) {
   add_length_option(list, target.run);
   add_compute_options(list, target.run);
   add_memory_options(list, target.run);
+  add_trace_options(list, target.run);
 }
 
 Result<void> finish_bench_model_options(BenchModelOptions& options, const std::string& command) {
