@@ -28,11 +28,11 @@ enum class PackedKind : uint8_t {
   f16,
   bf16,
   bf16_pairs,  // of F16 and BF16 weights, for the matrix unit
-  u4_zero_h,  // 4-bit codes, zero point, half scales
-  u4_min_h,   // 4-bit codes, half scales and mins
-  u4_min_f,   // the same with float scales and mins
-  c4_zero_f,  // 4-bit codes into a table of 16 values, zero point, float scales
-  u8_zero_h,  // 8-bit codes
+  u4_zero_h,   // 4-bit codes, zero point, half scales
+  u4_min_h,    // 4-bit codes, half scales and mins
+  u4_min_f,    // the same with float scales and mins
+  c4_zero_f,   // 4-bit codes into a table of 16 values, zero point, float scales
+  u8_zero_h,   // 8-bit codes
   u8_min_h,
   u8_min_f,
   u8x2_zero_f,  // 8-bit codes, groups of 16 inputs

@@ -117,8 +117,8 @@ TM_INLINE F f_scale2(F p, F x) {
   return f_where_at_least(x, f_set(-126.0f), f_mul(p, f_pow2(f_floor(x))));
 }
 TM_INLINE bool f_any_above(F x, F y) {
-  return _mm256_movemask_ps(
-             _mm256_or_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ))) != 0;
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ))) !=
+         0;
 }
 TM_INLINE __m256 keep8(__m256 x, int lo, int hi, __m256 fill, __m256i lane) {
   const __m256i at_least = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(lo - 1));
