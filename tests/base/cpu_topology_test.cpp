@@ -17,11 +17,11 @@ void write_line(const fs::path& path, const std::string& text) {
   std::ofstream(path) << text << "\n";
 }
 
-// Two nodes of four cores, which are two physical cores of two threads each: (0, 4), (1, 5) and (2, 6), (3, 7).
+// A machine of two nodes of four cores, which are two physical cores of two threads each: (0, 4), (1, 5) and (2, 6),
+// (3, 7).
 fs::path two_nodes() {
-  const fs::path root = fs::path(::testing::TempDir()) / "two_nodes_sys";
-  fs::remove_all(root);
-  const fs::path devices = root / "devices/system";
+  static const testing::TemporaryFolder folder;
+  const fs::path devices = folder.path() / "devices/system";
   write_line(devices / "node/node0/cpulist", "0-1,4-5");
   write_line(devices / "node/node1/cpulist", "2-3,6-7");
   write_line(devices / "node/has_cpu", "0-1");
@@ -29,7 +29,7 @@ fs::path two_nodes() {
     write_line(devices / "cpu" / ("cpu" + std::to_string(core)) / "topology/thread_siblings_list",
                std::to_string(core % 4) + "," + std::to_string(core % 4 + 4));
   }
-  return root;
+  return folder.path();
 }
 
 std::vector<int32_t> first_cores(int32_t count) {

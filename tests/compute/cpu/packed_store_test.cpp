@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "compute/backend.h"
 #include "compute/cpu/random_weights.h"
+#include "test_data.h"
 
 namespace tidemill::cpu {
 namespace {
@@ -16,8 +17,7 @@ namespace fs = std::filesystem;
 
 class PackedStoreTest : public ::testing::Test {
  protected:
-  PackedStoreTest() : folder_(fs::path(::testing::TempDir()) / "packed_store_test") { fs::remove_all(folder_); }
-  ~PackedStoreTest() override { fs::remove_all(folder_); }
+  PackedStoreTest() : folder_(temporary_.path() / "packed") {}
 
   fs::path file() const { return folder_ / "a.packed"; }
   WeightMemory memory_of(const std::vector<std::byte>& bytes) { return {nullptr, bytes.data(), bytes.size()}; }
@@ -38,6 +38,7 @@ class PackedStoreTest : public ::testing::Test {
     return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
+  const testing::TemporaryFolder temporary_;
   const fs::path folder_;
   ThreadPool threads_{2};
   const std::vector<std::byte> first_ = bytes_of(3 << 20, 7), second_ = bytes_of(100, 9);
