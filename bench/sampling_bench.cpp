@@ -29,6 +29,10 @@ std::vector<std::vector<float>> rows_of(size_t vocab_size) {
 
 int main(int argc, char** argv) {
   const size_t vocab_size = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 49152;
+  if (vocab_size < 1000 || vocab_size > 10'000'000) {
+    std::fprintf(stderr, "sampling_bench: the vocabulary's size must be 1000 to 10000000\n");
+    return 2;
+  }
   const auto rows = rows_of(vocab_size);
   struct Kind {
     const char* name = "";
