@@ -122,7 +122,9 @@ void add_end_tokens(EngineStack& stack, const ModelConfig& config) {
   stack.engine_config.vocabulary_end_ids = std::move(ids);
 }
 
-const char* format_name(KvFormat format) {
+}  // namespace
+
+const char* kv_format_name(KvFormat format) {
   switch (format) {
     case KvFormat::fp32:
       return "fp32";
@@ -133,8 +135,6 @@ const char* format_name(KvFormat format) {
   }
   return "";
 }
-
-}  // namespace
 
 int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
   const auto fits = [&stack](int32_t tokens) {
@@ -177,7 +177,7 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   if (options.max_model_len == RunOptions::auto_length) {
     engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
   }
-  engine.kv_format_key = fmt::format("{}/{}", format_name(options.kv_formats.sealed), engine.block_size_tokens);
+  engine.kv_format_key = fmt::format("{}/{}", kv_format_name(options.kv_formats.sealed), engine.block_size_tokens);
   add_end_tokens(*stack, *config);
   return stack;
 }

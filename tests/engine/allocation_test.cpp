@@ -2,37 +2,14 @@
 // container has seen its largest step; but for blocks that fill, which the prefix cache remembers.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "count_allocations.h"
 #include "engine/engine_harness.h"
-
-namespace {
-std::atomic<size_t> num_allocations{0};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool allocations_are_counted = false;  // the sanitizers bring operators of their own
-#else
-constexpr bool allocations_are_counted = true;
-#endif
-}  // namespace
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-#endif
 
 namespace tidemill {
 namespace {
+
+using testing::allocations_are_counted;
+using testing::num_allocations;
 
 // Draws the same token for everybody and uses its results' memory again.
 class ConstantExecutor final : public Executor {

@@ -2,39 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
+#include "count_allocations.h"
 #include "model/loader.h"
 #include "model/model_run.h"
 #include "model/tiny_model.h"
 
-namespace {
-std::atomic<size_t> num_allocations{0};
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool allocations_are_counted = false;  // the sanitizers bring operators of their own
-#else
-constexpr bool allocations_are_counted = true;
-// Counts what this program takes from the heap by operator new; scratch of the backend comes from elsewhere.
-void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-#endif
-
 namespace tidemill {
 namespace {
+
+using testing::allocations_are_counted;
+using testing::num_allocations;
 
 // One step of one row range per sequence; returns what it allocated.
 size_t allocations_of_step(Model& model, testing::TestKv& kv, std::span<const testing::RowRange> ranges) {

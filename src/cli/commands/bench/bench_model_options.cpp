@@ -6,22 +6,6 @@
 #include "cli/options/values.h"
 
 namespace tidemill {
-namespace {
-
-const char* kv_format_name(KvFormat format) {
-  switch (format) {
-    case KvFormat::fp32:
-      return "fp32";
-    case KvFormat::fp16:
-      return "fp16";
-    case KvFormat::bf16:
-      return "bf16";
-  }
-  return "";
-}
-
-}  // namespace
-
 void add_bench_model_options(OptionList& list, BenchModelOptions& target) {
   list.positional("[MODEL]", &target.positional_path, "Model file or folder.");
   list.text("--model,-m", &target.run.model_path, "PATH", "Model file or folder.");
