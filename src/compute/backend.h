@@ -131,7 +131,7 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;     // "cpu"
-  virtual std::string_view kernels() const = 0;  // "scalar", "avx2", "avx512"
+  virtual std::string_view kernels() const = 0;  // "scalar", "avx2", "avx512", "amx"
   virtual int32_t num_threads() const = 0;
 
   // Repacks file weights. All parts have equal cols; gated takes two parts of equal rows. The source may be unmapped
