@@ -300,6 +300,10 @@ void Engine::State::refresh_gauges() {
   stats.prompt_tokens_recomputed = counters.tokens_recomputed;
   stats.prefix_cache_queries = counters.prefix_cache_queries;
   stats.prefix_cache_hits = counters.prefix_cache_hits;
+  stats.prefix_requests = counters.prefix_requests;
+  stats.prefix_request_hits = counters.prefix_request_hits;
+  stats.prefix_waits = counters.prefix_waits;
+  stats.prompt_tokens_computed = counters.prompt_tokens_computed;
 }
 
 // --- The public face.

@@ -64,9 +64,13 @@ struct EngineStats {
   uint64_t generation_tokens = 0;         // delivered
   uint64_t discarded_tokens = 0;          // drawn beyond a stop string
   uint64_t num_preemptions = 0;
-  uint64_t num_aborted_requests = 0;   // by the client's disconnect or a cancel
-  uint64_t prefix_cache_queries = 0;   // tokens asked
-  uint64_t prefix_cache_hits = 0;      // tokens found
+  uint64_t num_aborted_requests = 0;  // by the client's disconnect or a cancel
+  uint64_t prefix_cache_queries = 0;  // tokens asked
+  uint64_t prefix_cache_hits = 0;     // tokens found
+  uint64_t prefix_requests = 0;       // admitted requests that asked the prefix cache
+  uint64_t prefix_request_hits = 0;   // of them, those that found something
+  uint64_t prefix_waits = 0;          // of them, those that waited for a prefix which another one computed
+  uint64_t prompt_tokens_computed = 0;
   std::array<uint64_t, 6> finished{};  // choices by FinishReason
   std::array<uint64_t, 6> refused{};   // by Refusal::Kind
   std::array<double, step_phase_names.size()> phase_s{};

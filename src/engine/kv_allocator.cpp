@@ -110,7 +110,7 @@ void KvAllocator::extend_hashes(Sequence& sequence, int32_t num_blocks) const {
   }
 }
 
-int32_t KvAllocator::match_prefix(Sequence& sequence) const {
+int32_t KvAllocator::most_hit_blocks(const Sequence& sequence) const {
   if (recompute_) return 0;
   int32_t limit = (sequence.num_tokens() - 1) / block_size_;
   const LiveRequest& request = *sequence.request;
@@ -119,8 +119,23 @@ int32_t KvAllocator::match_prefix(Sequence& sequence) const {
     const int32_t num_scored = static_cast<int32_t>(request.prompt_logprobs.size());
     if (num_scored < sequence.num_prompt_tokens - 1) limit = std::min(limit, num_scored / block_size_);
   }
+  return limit;
+}
+
+int32_t KvAllocator::match_prefix(Sequence& sequence) const {
+  const int32_t limit = most_hit_blocks(sequence);
   extend_hashes(sequence, limit);
   return prefix_cache_.match(std::span(sequence.hashes).first(limit), sequence.tokens);
+}
+
+bool KvAllocator::will_compute_next(const Sequence& leader, const Sequence& follower, int32_t num_hit) const {
+  if (num_hit >= most_hit_blocks(follower) || leader.num_entered_blocks > num_hit) return false;
+  return num_hit < static_cast<int32_t>(leader.hashes.size()) && leader.hashes[num_hit] == follower.hashes[num_hit];
+}
+
+int32_t KvAllocator::num_common_blocks(const Sequence& a, const Sequence& b) {
+  const auto [in_a, in_b] = std::ranges::mismatch(a.hashes, b.hashes);
+  return static_cast<int32_t>(in_a - a.hashes.begin());
 }
 
 size_t KvAllocator::shared_bytes(const Sequence& sequence, int32_t num_blocks) const {

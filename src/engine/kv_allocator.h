@@ -33,6 +33,12 @@ class KvAllocator {
   BlockHash root_of(const LiveRequest& request) const;
   // Leading blocks of the sequence that can be had instead of computed, leaving at least its last token to compute.
   int32_t match_prefix(Sequence& sequence) const;
+  // The most blocks that a hit of this sequence may cover.
+  int32_t most_hit_blocks(const Sequence& sequence) const;
+  // Whether `leader`, which runs, has yet to compute the block that follows a hit of num_hit blocks of `follower`.
+  bool will_compute_next(const Sequence& leader, const Sequence& follower, int32_t num_hit) const;
+  // Leading blocks that have the same content in both, as far as both are hashed.
+  static int32_t num_common_blocks(const Sequence& a, const Sequence& b);
   // Of the bytes that a hit of num_blocks covers, those that others hold anyway.
   size_t shared_bytes(const Sequence& sequence, int32_t num_blocks) const;
   // Gives a sequence without blocks its tables, with the blocks of a hit in them.

@@ -111,8 +111,8 @@ void Scheduler::preempt(Sequence& sequence) {
 
 Standing Scheduler::standing(const Sequence& sequence) const {
   const LiveRequest& request = *sequence.request;
-  return {.latency_class = request.request.latency_class,
-          .priority = request.request.priority,
+  return {.latency_class = served_class(sequence),
+          .priority = std::min(request.request.priority, sequence.inherited_priority),
           .arrival = request.arrival,
           .order = request.order,
           .choice = sequence.choice,
@@ -166,6 +166,7 @@ void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   newly_admitted_.clear();
   blocked_on_kv_ = false;
   begin_turn();
+  find_leaders();
   const auto order = [this](const Sequence* a, const Sequence* b) { return before(a, b); };
   if (!std::ranges::is_sorted(running_, order)) std::ranges::sort(running_, order);
   if (config_.batching == BatchingMode::fixed) form_batch();
@@ -324,7 +325,7 @@ Sequence* Scheduler::pick_victim(LatencyClass least) const {
   std::tuple<LatencyClass, int64_t, double> worst;
   for (size_t i = 1; i < running_.size(); ++i) {
     Sequence* sequence = running_[i];
-    const LatencyClass latency_class = sequence->request->request.latency_class;
+    const LatencyClass latency_class = served_class(*sequence);
     if (!sequence->drew_since_admission || latency_class < least) continue;
     const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
@@ -404,6 +405,7 @@ void Scheduler::advance(const StepPlan& plan) {
     const PlannedSequence& rows = plan.sequences[i];
     const int32_t end = rows.first_position + rows.num_rows;
     const bool is_prompt = rows.first_position < sequence.num_prompt_tokens;
+    if (is_prompt) counters_.prompt_tokens_computed += std::min(end, sequence.num_prompt_tokens) - rows.first_position;
     tenants_.charge(sequence.request->request.tenant, is_prompt ? rows.num_rows : 2.0 * rows.num_rows);
     if (!config_.kv_cache) {
       sequence.num_ever_computed = end;

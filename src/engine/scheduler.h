@@ -12,6 +12,10 @@
 // preempt bulk ones for its slot and blocks. Who waited longer than the aging span counts as of a better class once in
 // eight steps with prompts, so a class without end does not starve the next.
 //
+// A waiting sequence whose next block a running one is about to compute waits for it, and is served from the prefix
+// cache then; meanwhile the one that computes counts as of the best class and priority of those that wait for it. When
+// it ends or is preempted, the first that waited computes what is missing.
+//
 // A waiting sequence is admitted only when the blocks of all that it must compute until its next token fit beside
 // what was promised to others, so a prompt that was begun gets through. A decode that finds no block preempts: its
 // victim (SchedulingPolicy) loses its blocks, keeps them cached, and goes to the front of the queue. The first in order
@@ -46,6 +50,10 @@ struct SchedulerCounters {
   uint64_t tokens_recomputed = 0;
   uint64_t prefix_cache_queries = 0;
   uint64_t prefix_cache_hits = 0;
+  uint64_t prefix_requests = 0;      // that asked the prefix cache
+  uint64_t prefix_request_hits = 0;  // of them, those that found something
+  uint64_t prefix_waits = 0;         // requests that waited for a prefix which another one computed
+  uint64_t prompt_tokens_computed = 0;
 };
 
 class Scheduler {
@@ -105,6 +113,9 @@ class Scheduler {
   void schedule_prompts(int32_t budget);
   void find_prompts();
   void gather_waiting();
+  void find_leaders();
+  Sequence* find_leader(const Sequence& follower, int32_t num_hit) const;
+  LatencyClass served_class(const Sequence& sequence) const;
   void find_next_waiting(int32_t most);
   void make_way();
   bool fits_at_once(Sequence& sequence) const;

@@ -1,6 +1,7 @@
 // The part of the scheduler that lets sequences in: who may be next, whether its blocks fit, and the choices of a
 // request that part from its computed prompt.
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "engine/scheduler.h"
@@ -8,7 +9,8 @@
 namespace tidemill {
 namespace {
 
-constexpr int32_t most_candidates = 16;  // waiting sequences that a step looks at
+constexpr int32_t most_candidates = 16;  // waiting sequences that a step may let in
+constexpr int32_t most_followers = 64;   // that it looks at, with those that wait for another's blocks
 
 }  // namespace
 
@@ -43,9 +45,20 @@ void Scheduler::gather_waiting() {
   const size_t available = kv_.pool().available_bytes();
   size_t claimed = outstanding_bytes(nullptr);
   bool is_first = true;
-  find_next_waiting(std::min(num_slots, most_candidates));
+  find_next_waiting(std::min(num_slots, most_followers));
+  int32_t num_candidates = 0;
   for (Sequence* sequence : next_waiting_) {
     const int32_t num_hit = kv_.match_prefix(*sequence);
+    if (const Sequence* leader = find_leader(*sequence, num_hit)) {
+      // Its slot and the blocks that are its own stay free for it.
+      const size_t common =
+          kv_.bytes_for_tokens(int64_t{KvAllocator::num_common_blocks(*sequence, *leader)} * config_.block_size_tokens);
+      const size_t whole = admission_bytes(*sequence);
+      claimed += whole > common ? whole - common : 0;
+      sequence->request->waited_for_prefix = true;
+      continue;
+    }
+    if (++num_candidates > most_candidates) return;
     claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
     const bool alone = running_.empty() && is_first;
     if (claimed + (alone ? 0 : headroom_bytes()) > available) {
@@ -57,6 +70,44 @@ void Scheduler::gather_waiting() {
     prompts_.push_back(
         {.sequence = sequence, .first_position = num_computed, .num_remaining = sequence->num_tokens() - num_computed});
     is_first = false;
+  }
+}
+
+LatencyClass Scheduler::served_class(const Sequence& sequence) const {
+  return std::min(sequence.request->request.latency_class, sequence.inherited_class);
+}
+
+// Who computes the block that follows a hit: a running sequence, or a waiting one that this step lets in.
+Sequence* Scheduler::find_leader(const Sequence& follower, int32_t num_hit) const {
+  if (num_hit >= kv_.most_hit_blocks(follower)) return nullptr;
+  for (Sequence* sequence : running_) {
+    if (kv_.will_compute_next(*sequence, follower, num_hit)) return sequence;
+  }
+  for (const PromptDemand& demand : prompts_) {
+    if (demand.sequence->status != SequenceStatus::waiting) continue;
+    if (kv_.will_compute_next(*demand.sequence, follower, num_hit)) return demand.sequence;
+  }
+  return nullptr;
+}
+
+// Before anything else in a step: who waits for whom, and what that makes of those who compute.
+void Scheduler::find_leaders() {
+  bool any_leader = false;
+  for (Sequence* sequence : running_) {
+    sequence->inherited_class = LatencyClass::bulk;
+    sequence->inherited_priority = std::numeric_limits<int32_t>::max();
+    any_leader |= sequence->num_entered_blocks < static_cast<int32_t>(sequence->hashes.size());
+  }
+  for (Sequence* sequence : waiting_) sequence->leader = nullptr;
+  if (!any_leader || waiting_.empty()) return;
+  prompts_.clear();
+  find_next_waiting(most_followers);
+  for (Sequence* follower : next_waiting_) {
+    Sequence* leader = find_leader(*follower, kv_.match_prefix(*follower));
+    follower->leader = leader;
+    if (leader == nullptr) continue;
+    leader->inherited_class = std::min(leader->inherited_class, follower->request->request.latency_class);
+    leader->inherited_priority = std::min(leader->inherited_priority, follower->request->request.priority);
   }
 }
 
@@ -73,9 +124,10 @@ void Scheduler::make_way() {
     return sequence->request->request.latency_class == LatencyClass::bulk;
   };
   if (std::ranges::none_of(running_, is_bulk)) return;
-  find_next_waiting(1);
-  if (next_waiting_.empty() || is_bulk(next_waiting_.front())) return;
-  Sequence& next = *next_waiting_.front();
+  find_next_waiting(most_followers);
+  const auto first = std::ranges::find(next_waiting_, nullptr, &Sequence::leader);
+  if (first == next_waiting_.end() || is_bulk(*first)) return;
+  Sequence& next = **first;
   while (!fits_at_once(next)) {
     Sequence* victim = pick_victim(LatencyClass::bulk);
     if (victim == nullptr) return;
@@ -113,6 +165,9 @@ bool Scheduler::admit(Sequence& sequence) {
     if (config_.prefix_caching && config_.kv_cache) {
       counters_.prefix_cache_queries += request.num_prompt_tokens;
       counters_.prefix_cache_hits += sequence.num_computed;
+      ++counters_.prefix_requests;
+      counters_.prefix_request_hits += sequence.num_computed > 0;
+      counters_.prefix_waits += request.waited_for_prefix;
     }
   }
   return true;

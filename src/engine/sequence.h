@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -53,7 +54,12 @@ struct Sequence {
   bool admitted_before = false;      // preempted, or a choice of a running request: to the front of the queue
   bool drew_since_admission = true;  // false from a preemption until the next token
   int32_t num_preemptions = 0;
-  uint64_t last_step = 0;     // in which it had rows
+  uint64_t last_step = 0;  // in which it had rows
+  // Of the step at hand: who computes a block that this waiting one needs next, and what a running one is served as
+  // because better ones wait for its blocks.
+  Sequence* leader = nullptr;
+  LatencyClass inherited_class = LatencyClass::bulk;
+  int32_t inherited_priority = std::numeric_limits<int32_t>::max();
   size_t promised_bytes = 0;  // of blocks it may still claim until it has drawn a token
 
   // Time.
@@ -81,6 +87,7 @@ struct LiveRequest {
 
   std::optional<Clock::Time> first_scheduled;
   bool queued = true;  // counted in the queue limits
+  bool waited_for_prefix = false;
   int32_t num_cached_tokens = 0;
   int32_t num_recomputed_tokens = 0;
   std::vector<Draw> prompt_logprobs;  // for prompt tokens 1 .. size

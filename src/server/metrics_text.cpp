@@ -126,6 +126,7 @@ void add_counters(Samples& samples, const EngineStats& stats) {
   samples.counter("steps_total", "Steps of the engine.", stats.num_steps);
   samples.counter("prompt_tokens_total", "Prompt tokens of admitted requests.", stats.prompt_tokens);
   samples.counter("prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", stats.prompt_tokens_cached);
+  samples.counter("prompt_tokens_computed_total", "Prompt tokens computed, also again.", stats.prompt_tokens_computed);
   samples.counter("prompt_tokens_recomputed_total", "Tokens computed again after preemptions.",
                   stats.prompt_tokens_recomputed);
   samples.counter("generation_tokens_total", "Tokens delivered.", stats.generation_tokens);
@@ -134,6 +135,10 @@ void add_counters(Samples& samples, const EngineStats& stats) {
   samples.counter("aborted_requests_total", "Requests ended by their client's leaving.", stats.num_aborted_requests);
   samples.counter("prefix_cache_queries_total", "Tokens looked for in the prefix cache.", stats.prefix_cache_queries);
   samples.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache_hits);
+  samples.counter("prefix_cache_requests_total", "Requests that asked the prefix cache.", stats.prefix_requests);
+  samples.counter("prefix_cache_request_hits_total", "Requests that found something there.", stats.prefix_request_hits);
+  samples.counter("prefix_cache_waits_total", "Requests that waited for a prefix which another one computed.",
+                  stats.prefix_waits);
   for (size_t i = 0; i < stats.finished.size(); ++i)
     samples.counter("request_success_total", "Ended choices by reason.", stats.finished[i],
                     {{"finished_reason", finish_reason_names[i]}});
