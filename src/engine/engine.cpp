@@ -304,6 +304,8 @@ void Engine::State::refresh_gauges() {
   stats.prefix_request_hits = counters.prefix_request_hits;
   stats.prefix_waits = counters.prefix_waits;
   stats.prompt_tokens_computed = counters.prompt_tokens_computed;
+  stats.num_blocks_evicted = pool.num_evicted();
+  stats.num_blocks_evicted_unused = pool.num_evicted_unused();
 }
 
 // --- The public face.

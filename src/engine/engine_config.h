@@ -10,11 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include "kv/eviction_order.h"
+
 namespace tidemill {
 
 enum class BatchingMode : uint8_t { none, fixed, continuous };  // --batching none|static|continuous
 enum class KvReserve : uint8_t { on_demand, full };             // --kv-reserve full: contiguous, for the longest length
 enum class PolicyKind : uint8_t { first_come, priority };       // --scheduling-policy fcfs|priority
+
+// Who gives way when a running sequence finds no block: --preemption-victim newest|heuristic.
+enum class VictimRule : uint8_t { newest, heuristic };
 
 // How much a request minds waiting between its tokens. Lower is served first and preempted last.
 enum class LatencyClass : uint8_t { interactive, standard, bulk };
@@ -61,6 +66,8 @@ struct EngineConfig {
   bool kv_cache = true;  // false: --kv-cache off, everything is computed again at each step
   KvReserve kv_reserve = KvReserve::on_demand;
   PolicyKind policy = PolicyKind::first_come;
+  EvictionPolicy eviction = EvictionPolicy::heuristic;  // which cached block goes first
+  VictimRule victim = VictimRule::heuristic;
   bool prefix_caching = true;     // false: a request finds only what it computed itself (after a preemption)
   bool tenant_isolation = false;  // prefix blocks are shared only within a tenant
   std::string kv_format_key;      // all that the stored KV depends on besides tokens; part of every block's hash

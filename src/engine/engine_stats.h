@@ -71,8 +71,10 @@ struct EngineStats {
   uint64_t prefix_request_hits = 0;   // of them, those that found something
   uint64_t prefix_waits = 0;          // of them, those that waited for a prefix which another one computed
   uint64_t prompt_tokens_computed = 0;
-  std::array<uint64_t, 6> finished{};  // choices by FinishReason
-  std::array<uint64_t, 6> refused{};   // by Refusal::Kind
+  uint64_t num_blocks_evicted = 0;         // cached ones, to make room
+  uint64_t num_blocks_evicted_unused = 0;  // of them, never hit
+  std::array<uint64_t, 6> finished{};      // choices by FinishReason
+  std::array<uint64_t, 6> refused{};       // by Refusal::Kind
   std::array<double, step_phase_names.size()> phase_s{};
   std::array<ClassStats, num_latency_classes> classes;
   // Histograms (seconds, tokens).

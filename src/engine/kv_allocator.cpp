@@ -40,7 +40,7 @@ KvAllocator::KvAllocator(const EngineConfig& config, uint64_t hash_seed)
       tenant_isolation_(config.tenant_isolation),
       format_key_(config.kv_format_key),
       hash_seed_(hash_seed),
-      pool_(config.kv_budget_bytes, class_bytes_of(config.groups)),
+      pool_(config.kv_budget_bytes, class_bytes_of(config.groups), config.eviction),
       prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)) {
   TM_CHECK(block_size_ > 0 && longest_chunk_ > 0, "block size and token budget are positive");
   for (const BlockGroup& group : groups_) {
@@ -160,6 +160,8 @@ void KvAllocator::adopt_prefix(Sequence& sequence, int32_t num_blocks) {
       TM_CHECK(place.has_value(), "a matched block is there");
       pool_.share(*place);
       table.append(*place);
+      // Finding one's own blocks after a preemption says nothing of others' interest.
+      note_use(sequence, *place, block < sequence.num_prompt_tokens / block_size_ && !sequence.admitted_before);
     }
     sequence.tables.push_back(std::move(table));
   }
@@ -167,6 +169,11 @@ void KvAllocator::adopt_prefix(Sequence& sequence, int32_t num_blocks) {
   sequence.told_end.assign(num_groups(), 0);
   sequence.num_computed = num_blocks * block_size_;
   sequence.num_entered_blocks = num_blocks;
+}
+
+void KvAllocator::note_use(const Sequence& sequence, BlockPlace place, bool hit) {
+  const auto importance = static_cast<uint8_t>(sequence.request->request.latency_class);
+  pool_.note_use(place, importance, sequence.num_tokens(), hit);
 }
 
 void KvAllocator::trim_windows(Sequence& sequence) {
@@ -300,6 +307,7 @@ void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
 
 void KvAllocator::release(Sequence& sequence, bool keep) {
   for (BlockTable& table : sequence.tables) {
+    for (BlockPlace place : table.places()) note_use(sequence, place, false);
     if (!keep) {
       for (BlockPlace place : table.places()) {
         if (pool_.num_references(place) == 1) prefix_cache_.forget(place);

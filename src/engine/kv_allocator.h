@@ -69,6 +69,7 @@ class KvAllocator {
   int32_t num_tails_to_seal(const Sequence& sequence, int32_t group, int32_t end_position) const;
   bool seal_full_tails(Sequence& sequence, int32_t group, int32_t end_position, std::vector<BlockMove>& moves);
   uint8_t class_of_new_block(const Sequence& sequence, int32_t group, int32_t block, int32_t end_position) const;
+  void note_use(const Sequence& sequence, BlockPlace place, bool hit);
   void extend_hashes(Sequence& sequence, int32_t num_blocks) const;
   int64_t most_blocks(int32_t group, int64_t num_tokens) const;
 

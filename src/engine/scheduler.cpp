@@ -318,7 +318,8 @@ bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
   }
 }
 
-// The worst latency class first, in it the last rank of the policy, in it the highest value; never the first in order,
+// The worst latency class first, in it the last rank of the policy, in it the highest value (or the newest, where that
+// is the rule); never the first in order,
 // nor one without progress. `least` is the best class that may be asked.
 Sequence* Scheduler::pick_victim(LatencyClass least) const {
   Sequence* victim = nullptr;
@@ -330,7 +331,10 @@ Sequence* Scheduler::pick_victim(LatencyClass least) const {
     const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
                               .num_computed_tokens = sequence->num_computed};
-    const std::tuple rating{latency_class, policy_->rank(standing(*sequence), now_), policy_->victim_value(cost)};
+    const double value = config_.victim == VictimRule::newest
+                             ? static_cast<double>(sequence->request->order) + sequence->choice / 1024.0
+                             : policy_->victim_value(cost);
+    const std::tuple rating{latency_class, policy_->rank(standing(*sequence), now_), value};
     if (victim == nullptr || rating >= worst) {
       victim = sequence;
       worst = rating;

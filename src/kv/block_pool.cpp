@@ -1,22 +1,14 @@
 #include "kv/block_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 
 namespace tidemill {
-namespace {
-
-uint64_t packed(BlockPlace place) {
-  return (uint64_t{place.size_class} << 32) | place.slot;
-}
-BlockPlace unpacked(uint64_t value) {
-  return {static_cast<uint32_t>(value), static_cast<uint8_t>(value >> 32)};
-}
-
-}  // namespace
-
-BlockPool::BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes) : budget_bytes_(budget_bytes) {
+BlockPool::BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes, EvictionPolicy policy)
+    : budget_bytes_(budget_bytes), policy_(policy), queues_(num_eviction_queues(policy)) {
+  for (uint32_t queue = 0; queue < queues_.size(); ++queue) weights_.push_back(eviction_weight(policy, queue));
   TM_CHECK(class_bytes.size() <= 256, "size classes are numbered in 8 bits");
   for (size_t bytes : class_bytes) {
     SizeClass size_class;
@@ -41,7 +33,7 @@ std::optional<BlockPlace> BlockPool::allocate(uint8_t size_class, std::vector<Bl
   SizeClass& wanted = classes_[size_class];
   if (wanted.slot_bytes > available_bytes()) return std::nullopt;
   while (wanted.idle.empty() && !back_new_slot(wanted)) {
-    if (!trim_idle(size_class, dropped)) TM_CHECK(evict_oldest(), "bytes that are not held can be had");
+    if (!trim_idle(size_class, dropped)) TM_CHECK(evict_one(), "bytes that are not held can be had");
   }
   const uint32_t index = wanted.idle.back();
   wanted.idle.pop_back();
@@ -89,9 +81,20 @@ bool BlockPool::trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped
   return false;
 }
 
-bool BlockPool::evict_oldest() {
-  if (oldest_ == none) return false;
-  const BlockPlace place = unpacked(oldest_);
+bool BlockPool::evict_one() {
+  const EvictionQueue* chosen = nullptr;
+  double greatest = 0;
+  for (size_t queue = 0; queue < queues_.size(); ++queue) {
+    if (queues_[queue].empty()) continue;
+    const double age = static_cast<double>(tick_ - queues_[queue].oldest().tick + 1) * weights_[queue];
+    if (age <= greatest) continue;
+    greatest = age;
+    chosen = &queues_[queue];
+  }
+  if (chosen == nullptr) return false;
+  const BlockPlace place = chosen->oldest().place;
+  ++num_evicted_;
+  num_evicted_unused_ += slot(place).worth.num_hits == 0;
   if (on_eviction_) on_eviction_(place);
   mark_kept(place, false);
   return true;
@@ -123,7 +126,7 @@ void BlockPool::release(BlockPlace place) {
     released.state = State::cached;
     cached_bytes_ += bytes;
     ++num_cached_;
-    link_newest(place);
+    link(place);
   } else {
     released.state = State::idle;
     idle_bytes_ += bytes;
@@ -134,6 +137,7 @@ void BlockPool::release(BlockPlace place) {
 void BlockPool::mark_kept(BlockPlace place, bool kept) {
   Slot& marked = slot(place);
   TM_CHECK(marked.state == State::held || (marked.state == State::cached && !kept), "a kept block is held or cached");
+  if (kept && !marked.kept) marked.worth = {.importance = UINT8_MAX};
   marked.kept = kept;
   if (marked.state != State::cached) return;
   unlink(place);
@@ -145,21 +149,28 @@ void BlockPool::mark_kept(BlockPlace place, bool kept) {
   classes_[place.size_class].idle.push_back(place.slot);
 }
 
-void BlockPool::link_newest(BlockPlace place) {
-  const uint64_t id = packed(place);
+void BlockPool::note_use(BlockPlace place, uint8_t importance, int32_t chain_tokens, bool hit) {
+  Slot& used = slot(place);
+  TM_CHECK(used.state == State::held, "a used block is held");
+  if (!used.kept) return;
+  if (hit && used.worth.num_hits < UINT8_MAX) ++used.worth.num_hits;
+  used.worth.importance = std::min(used.worth.importance, importance);
+  used.worth.chain_tokens = std::max(used.worth.chain_tokens, chain_tokens);
+}
+
+void BlockPool::link(BlockPlace place) {
   Slot& linked = slot(place);
-  linked.older = newest_;
-  linked.newer = none;
-  if (newest_ != none) slot(unpacked(newest_)).newer = id;
-  newest_ = id;
-  if (oldest_ == none) oldest_ = id;
+  ++tick_;
+  if (linked.worth.entered_tick == 0) linked.worth.entered_tick = tick_;
+  const EvictionRank rank = eviction_rank(policy_, linked.worth, tick_);
+  linked.queue = rank.queue;
+  queues_[rank.queue].insert({rank.tick, place},
+                             [this](BlockPlace moved, uint32_t index) { slot(moved).index = index; });
 }
 
 void BlockPool::unlink(BlockPlace place) {
-  Slot& gone = slot(place);
-  (gone.older == none ? oldest_ : slot(unpacked(gone.older)).newer) = gone.newer;
-  (gone.newer == none ? newest_ : slot(unpacked(gone.newer)).older) = gone.older;
-  gone.older = gone.newer = none;
+  const Slot& gone = slot(place);
+  queues_[gone.queue].erase(gone.index, [this](BlockPlace moved, uint32_t index) { slot(moved).index = index; });
 }
 
 void BlockPool::check_integrity() const {
@@ -185,15 +196,18 @@ void BlockPool::check_integrity() const {
            "byte counts of the pool");
   TM_CHECK(num_held == num_held_ && num_cached == num_cached_, "block counts of the pool");
   TM_CHECK(held_bytes + cached_bytes + idle_bytes <= budget_bytes_, "the pool stays within its budget");
-  int64_t num_linked = 0;
-  uint64_t previous = none;
-  for (uint64_t id = oldest_; id != none; id = slot(unpacked(id)).newer) {
-    TM_CHECK(slot(unpacked(id)).state == State::cached && slot(unpacked(id)).older == previous,
-             "the eviction order links cached blocks");
-    previous = id;
-    TM_CHECK(++num_linked <= num_cached_, "the eviction order has no cycle");
+  size_t num_linked = 0;
+  for (uint32_t queue = 0; queue < queues_.size(); ++queue) {
+    for (size_t i = 0; i < queues_[queue].size(); ++i) {
+      const EvictionQueue::Entry& entry = queues_[queue].entry(i);
+      const Slot& linked = slot(entry.place);
+      TM_CHECK(linked.state == State::cached && linked.queue == queue && linked.index == i,
+               "the eviction order holds cached blocks");
+      TM_CHECK(queues_[queue].entry((i + 1) / 2 - (i > 0)).tick <= entry.tick, "the eviction order is a heap");
+    }
+    num_linked += queues_[queue].size();
   }
-  TM_CHECK(num_linked == num_cached_ && previous == newest_, "every cached block is in the eviction order");
+  TM_CHECK(num_linked == static_cast<size_t>(num_cached_), "every cached block is in the eviction order");
 }
 
 }  // namespace tidemill

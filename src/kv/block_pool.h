@@ -8,8 +8,8 @@
 // and  unbacked bytes + idle + held + cached = budget  at all times (check_integrity).
 //
 // allocate takes an idle slot of the class, else a new one if the budget has room, else it trims idle slots of other
-// classes, else it evicts cached blocks, least recently released first. A holder that releases its blocks tail first
-// therefore loses the tails of its chain before the heads. So an allocation fails only when
+// classes, else it evicts cached blocks in the order of its policy (kv/eviction_order.h). A holder that releases its
+// blocks tail first loses the tails of its chain before the heads. So an allocation fails only when
 // held_bytes + bytes of the class exceed the budget.
 //
 // Used by one thread. A wrong count stops the process.
@@ -22,13 +22,14 @@
 #include <vector>
 
 #include "base/block_place.h"
+#include "kv/eviction_order.h"
 
 namespace tidemill {
 
 class BlockPool {
  public:
   // class_bytes [num_classes]: bytes of one slot of each class; 0 = the class is not used.
-  BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes);
+  BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes, EvictionPolicy policy = EvictionPolicy::lru);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
@@ -41,6 +42,9 @@ class BlockPool {
   void release(BlockPlace place);
   // Whether the content is worth keeping when nobody holds the block. Taking the mark from a cached block frees it.
   void mark_kept(BlockPlace place, bool kept);
+  // A sequence of so many tokens has used the kept block; hit: it found the content there. Counts when the block is
+  // next cached.
+  void note_use(BlockPlace place, uint8_t importance, int32_t chain_tokens, bool hit);
   // Called for each cached block that is evicted, before its slot is used again.
   void on_eviction(std::function<void(BlockPlace)> handler) { on_eviction_ = std::move(handler); }
 
@@ -50,6 +54,9 @@ class BlockPool {
   size_t held_bytes() const { return held_bytes_; }
   size_t cached_bytes() const { return cached_bytes_; }
   size_t available_bytes() const { return budget_bytes_ - held_bytes_; }  // free, or to be had by eviction
+  // Since the start: cached blocks evicted, and of them those that were never hit.
+  uint64_t num_evicted() const { return num_evicted_; }
+  uint64_t num_evicted_unused() const { return num_evicted_unused_; }
   int64_t num_held_blocks() const { return num_held_; }
   int64_t num_cached_blocks() const { return num_cached_; }
 
@@ -58,12 +65,12 @@ class BlockPool {
 
  private:
   enum class State : uint8_t { unbacked, idle, held, cached };
-  static constexpr uint64_t none = ~uint64_t{0};
   struct Slot {
     State state = State::unbacked;
     bool kept = false;
     int32_t num_references = 0;
-    uint64_t older = none, newer = none;  // neighbours among the cached blocks, by time of release
+    uint32_t queue = 0, index = 0;  // while cached: its place in the eviction order
+    BlockWorth worth;               // of a kept block
   };
   struct SizeClass {
     size_t slot_bytes = 0;
@@ -77,15 +84,18 @@ class BlockPool {
   const Slot& slot(BlockPlace place) const;
   bool back_new_slot(SizeClass& size_class);
   bool trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped);
-  bool evict_oldest();
-  void link_newest(BlockPlace place);
+  bool evict_one();
+  void link(BlockPlace place);
   void unlink(BlockPlace place);
 
   size_t budget_bytes_;
   size_t held_bytes_ = 0, cached_bytes_ = 0, idle_bytes_ = 0;
   int64_t num_held_ = 0, num_cached_ = 0;
   std::vector<SizeClass> classes_;
-  uint64_t oldest_ = none, newest_ = none;
+  EvictionPolicy policy_;
+  std::vector<EvictionQueue> queues_;
+  std::vector<double> weights_;  // [queues_.size()]
+  uint64_t tick_ = 0, num_evicted_ = 0, num_evicted_unused_ = 0;
   std::function<void(BlockPlace)> on_eviction_;
 };
 

@@ -139,6 +139,9 @@ void add_counters(Samples& samples, const EngineStats& stats) {
   samples.counter("prefix_cache_request_hits_total", "Requests that found something there.", stats.prefix_request_hits);
   samples.counter("prefix_cache_waits_total", "Requests that waited for a prefix which another one computed.",
                   stats.prefix_waits);
+  samples.counter("kv_blocks_evicted_total", "Blocks kept for prefix hits that made room.", stats.num_blocks_evicted);
+  samples.counter("kv_blocks_evicted_unused_total", "Of them, blocks that were never hit.",
+                  stats.num_blocks_evicted_unused);
   for (size_t i = 0; i < stats.finished.size(); ++i)
     samples.counter("request_success_total", "Ended choices by reason.", stats.finished[i],
                     {{"finished_reason", finish_reason_names[i]}});

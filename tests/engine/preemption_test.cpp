@@ -105,8 +105,35 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"logprobs", [](Request& r) { r.sampling.logprobs = 2; }},
                     Variant{"chunk_16", [](Request&) {}, [](EngineConfig& c) { c.max_num_batched_tokens = 16; }},
                     Variant{"chunk_32", [](Request&) {}, [](EngineConfig& c) { c.max_num_batched_tokens = 32; }},
+                    Variant{"newest", [](Request&) {}, [](EngineConfig& c) { c.victim = VictimRule::newest; }},
                     Variant{"no_prefix_caching", [](Request&) {}, [](EngineConfig& c) { c.prefix_caching = false; }}),
     [](const auto& info) { return info.param.name; });
+
+TEST(PreemptionRule, TheNewestGivesWayWhereThatIsTheRule) {
+  for (VictimRule rule : {VictimRule::newest, VictimRule::heuristic}) {
+    EngineConfig config = pool_config(16, 16);
+    config.victim = rule;
+    Harness harness(config);
+    const RequestId oldest = harness.submit(make_request(20, 150, 1));
+    const RequestId longest = harness.submit(make_request(80, 150, 2));
+    const RequestId newest = harness.submit(make_request(16, 60, 3));
+    const auto preempted = [&harness] { return harness.engine().stats().num_preemptions > 0; };
+    for (int i = 0; i < 1000 && !preempted(); ++i) harness.step();
+    ASSERT_TRUE(preempted());
+    const std::string first = harness.answer(newest).tokens.size() >= 60 ? "done" : "open";
+    EXPECT_EQ(first, "open") << "the scenario needs all three when blocks run out";
+    harness.run();
+    const auto times = [&](RequestId id) { return harness.answer(id).finished->timings.num_preemptions; };
+    EXPECT_EQ(times(oldest), 0);
+    if (rule == VictimRule::newest) {
+      EXPECT_GT(times(newest), 0);
+    } else {
+      // It frees six blocks and more for long; the newest has less than 60 tokens to come.
+      EXPECT_GT(times(longest), 0);
+      EXPECT_EQ(times(newest), 0);
+    }
+  }
+}
 
 TEST(PreemptionRule, NoneIsPreemptedAgainBeforeItDrew) {
   EngineConfig config = pool_config(16, 16);

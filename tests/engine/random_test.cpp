@@ -47,6 +47,12 @@ std::vector<Shape> shapes() {
                          c.max_num_seqs = 3;
                        })},
       {"no_prefix_caching", with(tiny, [](EngineConfig& c) { c.prefix_caching = false; })},
+      {"newest_gives_way", with(tiny,
+                                [](EngineConfig& c) {
+                                  c.victim = VictimRule::newest;
+                                  c.eviction = EvictionPolicy::lru;
+                                })},
+      {"fifo", with(tiny, [](EngineConfig& c) { c.eviction = EvictionPolicy::fifo; })},
       {"windowed", with(tiny, windowed)},
       {"encoded", with(tiny, encoded)},
       {"encoded_windowed", with(tiny,

@@ -94,6 +94,9 @@ void add_memory_options(OptionList& list, RunOptions& target) {
                {"bf16", KvFormat::bf16},
                {"bfloat16", KvFormat::bf16}},
               "Number format of the KV cache; auto = fp16.");
+  list.choice("--kv-eviction-policy", &target.engine.eviction,
+              {{"fifo", EvictionPolicy::fifo}, {"lru", EvictionPolicy::lru}, {"heuristic", EvictionPolicy::heuristic}},
+              "Which block kept for prefix hits goes first when memory is needed.");
   list.choice("--block-size", &target.engine.block_size_tokens, {{"16", 16}, {"32", 32}, {"64", 64}},
               "Tokens in a block of the KV cache.");
 }
@@ -127,6 +130,10 @@ void add_scheduler_options(OptionList& list, RunOptions& target) {
   list.choice("--scheduling-policy", &engine.policy,
               {{"fcfs", PolicyKind::first_come}, {"priority", PolicyKind::priority}},
               "Order of waiting requests: first come, or by the field `priority` (lower runs earlier).");
+  list.choice("--preemption-victim", &engine.victim,
+              {{"heuristic", VictimRule::heuristic}, {"newest", VictimRule::newest}},
+              "Which running sequence gives way when no block is left; heuristic = the one that frees most for longest "
+              "at the least cost.");
   list.duration("--priority-aging", &engine.priority_aging,
                 "Waiting time that raises a request by one priority, and now and then by one latency class, so that "
                 "nobody starves.");
