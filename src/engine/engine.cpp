@@ -113,7 +113,7 @@ Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const
       seed_root(seed_or_entropy(config.seed)),
       inbox(config),
       stats(make_engine_stats(config.max_model_len_tokens)),
-      scheduler(config, split_mix(seed_root)),
+      scheduler(config),
       book(scheduler, inbox, stats) {
   refresh_gauges();
 }

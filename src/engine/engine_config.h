@@ -68,9 +68,9 @@ struct EngineConfig {
   PolicyKind policy = PolicyKind::first_come;
   EvictionPolicy eviction = EvictionPolicy::heuristic;  // which cached block goes first
   VictimRule victim = VictimRule::heuristic;
-  bool prefix_caching = true;     // false: a request finds only what it computed itself (after a preemption)
-  bool tenant_isolation = false;  // prefix blocks are shared only within a tenant
-  std::string kv_format_key;      // all that the stored KV depends on besides tokens; part of every block's hash
+  bool prefix_caching = true;  // false: a request finds only what it computed itself (after a preemption)
+  std::optional<std::array<uint8_t, 32>> kv_hash_key;  // secret of the blocks' names; none = a fresh one
+  std::string kv_format_key;  // all that the stored KV depends on besides tokens; part of every block's hash
   // Waiting this long raises a request by one latency class, and by one priority where that counts; 0 = never.
   std::chrono::milliseconds priority_aging{30000};
   // Queue limits; 0 = none.

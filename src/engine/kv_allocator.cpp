@@ -30,16 +30,15 @@ int64_t ceil_div(int64_t value, int64_t by) {
 
 }  // namespace
 
-KvAllocator::KvAllocator(const EngineConfig& config, uint64_t hash_seed)
+KvAllocator::KvAllocator(const EngineConfig& config)
     : groups_(config.groups),
       block_size_(config.block_size_tokens),
       longest_chunk_(config.max_num_batched_tokens),
       recompute_(!config.kv_cache),
       reserve_full_(config.kv_reserve == KvReserve::full),
       prefix_caching_(config.prefix_caching),
-      tenant_isolation_(config.tenant_isolation),
       format_key_(config.kv_format_key),
-      hash_seed_(hash_seed),
+      hash_key_(config.kv_hash_key ? *config.kv_hash_key : random_hash_key()),
       pool_(config.kv_budget_bytes, class_bytes_of(config.groups), config.eviction),
       prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)) {
   TM_CHECK(block_size_ > 0 && longest_chunk_ > 0, "block size and token budget are positive");
@@ -95,10 +94,10 @@ int32_t KvAllocator::num_unshared_blocks(const Sequence& sequence) const {
 BlockHash KvAllocator::root_of(const LiveRequest& request) const {
   const std::string id = prefix_caching_ ? "" : std::to_string(request.id);
   const RootPart parts[] = {{HashPart::salt, request.request.cache_salt},
-                            {HashPart::tenant, tenant_isolation_ ? std::string_view(request.request.tenant) : ""},
+                            {HashPart::tenant, request.request.cache_tenant},
                             {HashPart::format, format_key_},
                             {HashPart::request, id}};
-  return root_hash(hash_seed_, parts);
+  return root_hash(hash_key_, parts);
 }
 
 void KvAllocator::extend_hashes(Sequence& sequence, int32_t num_blocks) const {
@@ -106,7 +105,7 @@ void KvAllocator::extend_hashes(Sequence& sequence, int32_t num_blocks) const {
     const size_t block = sequence.hashes.size();
     const BlockHash& parent = block == 0 ? sequence.request->root : sequence.hashes.back();
     const std::span<const TokenId> tokens(sequence.tokens.data() + block * block_size_, block_size_);
-    sequence.hashes.push_back(block_hash(hash_seed_, parent, tokens));
+    sequence.hashes.push_back(block_hash(hash_key_, parent, tokens));
   }
 }
 

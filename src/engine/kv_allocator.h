@@ -21,7 +21,7 @@ namespace tidemill {
 
 class KvAllocator {
  public:
-  KvAllocator(const EngineConfig& config, uint64_t hash_seed);
+  explicit KvAllocator(const EngineConfig& config);
 
   // The most bytes that a sequence of so many computed tokens holds at a time.
   size_t bytes_for_tokens(int64_t num_tokens) const;
@@ -78,9 +78,9 @@ class KvAllocator {
   int32_t longest_chunk_;
   bool recompute_;  // --kv-cache off: rows start at 0 in each step, so windowed groups give nothing back
   bool reserve_full_;
-  bool prefix_caching_, tenant_isolation_;
+  bool prefix_caching_;
   std::string format_key_;
-  uint64_t hash_seed_;
+  HashKey hash_key_;
   BlockPool pool_;
   mutable PrefixCache prefix_cache_;
   int64_t capacity_tokens_ = 0;

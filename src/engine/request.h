@@ -29,7 +29,8 @@ struct Request {
   int32_t priority = 0;               // lower runs earlier (vLLM's meaning); only under the priority policy
   LatencyClass latency_class = LatencyClass::standard;
   std::string tenant;                                      // identity of the API key, for fair shares; "" = nobody's
-  std::string cache_salt;                                  // prefix blocks are shared only between equal salts
+  std::string cache_tenant;                                // prefix blocks are shared only within it
+  std::string cache_salt;                                  // and only between equal salts
   bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot

@@ -14,11 +14,11 @@ constexpr int32_t saturated_every = 4;  // steps between those that keep rows fr
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, uint64_t hash_seed)
+Scheduler::Scheduler(const EngineConfig& config)
     : config_(config),
       max_running_(config.batching == BatchingMode::none ? 1 : config.max_num_seqs),
       policy_(make_policy(config)),
-      kv_(config, hash_seed) {
+      kv_(config) {
   TM_CHECK(config.max_num_seqs > 0, "at least one sequence runs");
   for (SlotId slot = config.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }

@@ -58,7 +58,7 @@ struct SchedulerCounters {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, uint64_t hash_seed);
+  explicit Scheduler(const EngineConfig& config);
 
   // Enters a request with its first choice waiting. The request must stay where it is until `remove`.
   void add(LiveRequest& request, Clock::Time now);

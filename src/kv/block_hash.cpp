@@ -1,8 +1,9 @@
 #include "kv/block_hash.h"
 
-#include <xxhash.h>
+#include <openssl/sha.h>
 
 #include <cstring>
+#include <random>
 #include <string>
 
 namespace tidemill {
@@ -14,25 +15,44 @@ void append_part(std::string& bytes, HashPart kind, const void* data, uint64_t s
   bytes.append(static_cast<const char*>(data), size);
 }
 
-BlockHash hash_bytes(uint64_t seed, const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
-  return {hash.low64, hash.high64};
+void begin_with(std::string& bytes, const HashKey& key) {
+  bytes.assign(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+BlockHash hash_bytes(const std::string& bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  BlockHash hash;
+  std::memcpy(&hash.low, digest, sizeof(hash.low));
+  std::memcpy(&hash.high, digest + sizeof(hash.low), sizeof(hash.high));
+  return hash;
 }
 
 }  // namespace
 
-BlockHash root_hash(uint64_t seed, std::span<const RootPart> parts) {
-  std::string bytes;
-  for (const RootPart& part : parts) append_part(bytes, part.kind, part.value.data(), part.value.size());
-  return hash_bytes(seed, bytes);
+HashKey random_hash_key() {
+  std::random_device entropy;
+  HashKey key;
+  for (size_t i = 0; i < key.size(); i += sizeof(uint32_t)) {
+    const uint32_t word = entropy();
+    std::memcpy(key.data() + i, &word, sizeof(word));
+  }
+  return key;
 }
 
-BlockHash block_hash(uint64_t seed, const BlockHash& parent, std::span<const TokenId> tokens) {
+BlockHash root_hash(const HashKey& key, std::span<const RootPart> parts) {
+  std::string bytes;
+  begin_with(bytes, key);
+  for (const RootPart& part : parts) append_part(bytes, part.kind, part.value.data(), part.value.size());
+  return hash_bytes(bytes);
+}
+
+BlockHash block_hash(const HashKey& key, const BlockHash& parent, std::span<const TokenId> tokens) {
   static thread_local std::string bytes;
-  bytes.clear();
+  begin_with(bytes, key);
   append_part(bytes, HashPart::parent, &parent, sizeof(parent));
   append_part(bytes, HashPart::tokens, tokens.data(), tokens.size_bytes());
-  return hash_bytes(seed, bytes);
+  return hash_bytes(bytes);
 }
 
 }  // namespace tidemill

@@ -179,7 +179,7 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
           choose_latency_class(request, exchange->request().header(latency_class_header), caller.latency_class))
     return Exchange::reply(exchange, error_reply(*error));
   std::vector<Request> requests =
-      generation.begin(std::move(request), caller.tenant, static_cast<int64_t>(std::time(nullptr)));
+      generation.begin(std::move(request), caller, static_cast<int64_t>(std::time(nullptr)));
   const RequestHub::Submitted submitted = hub.submit(owner, std::move(requests), generation.first_pieces());
   if (const Refusal* refusal = std::get_if<Refusal>(&submitted))
     Exchange::reply(exchange, error_reply(from_refusal(*refusal)));
@@ -242,9 +242,9 @@ ApiServer::~ApiServer() {
 }
 
 Result<std::unique_ptr<ApiServer>> ApiServer::make(ServerConfig config) {
-  Result<KeyRing> keys = KeyRing::make(config.api_keys);
+  Result<KeyRing> keys = KeyRing::make(config.keys);
   if (!keys) return keys.error();
-  config.api_keys.clear();
+  config.keys = {};
   Result<Cors> cors = Cors::make(config.cors);
   if (!cors) return cors.error();
   auto state = std::make_unique<State>(std::move(config), *std::move(keys), *std::move(cors));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/http/auth.h"
 #include "server/http/cors.h"
 #include "server/http/http_limits.h"
 #include "server/http/http_server.h"
@@ -32,8 +33,8 @@ struct ServerConfig {
   HttpLimits http;
   ApiLimits api;
   CorsConfig cors;
-  std::vector<std::string> api_keys;  // none = everybody may call
-  std::string version;                // of the program, for /version
+  KeyRules keys;        // no keys = everybody may call
+  std::string version;  // of the program, for /version
   size_t num_text_threads = 2;
   size_t max_waiting_text_jobs = 4096;  // requests read but not yet tokenized; beyond them 503
   // One line for each answered request; empty = none. Any thread, one call at a time.

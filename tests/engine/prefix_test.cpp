@@ -146,7 +146,7 @@ TEST(PrefixHits, StayWithinASalt) {
   EXPECT_EQ(cached("B"), 0);
   EXPECT_EQ(cached(""), 0);
   EXPECT_EQ(cached(""), 96);
-  EXPECT_EQ(cached("", "A"), 96);  // no isolation: the key does not matter
+  EXPECT_EQ(cached("", "A"), 96);  // whose key it was does not matter
   const std::string large(1 << 20, 'x');
   std::string almost = large;
   almost.back() = 'y';
@@ -156,13 +156,11 @@ TEST(PrefixHits, StayWithinASalt) {
 }
 
 TEST(PrefixHits, StayWithinATenantWhateverTheSalt) {
-  EngineConfig config = pool_config(64, 16);
-  config.tenant_isolation = true;
-  Harness harness(config);
+  Harness harness(pool_config(64, 16));
   const auto cached = [&](const std::string& salt, const std::string& tenant) {
     Request request = with_prompt(prompt_of(6 * 16 + 1));
     request.cache_salt = salt;
-    request.tenant = tenant;
+    request.cache_tenant = tenant;
     return cached_of(harness, request);
   };
   EXPECT_EQ(cached("s", "one"), 0);

@@ -11,7 +11,7 @@ namespace tidemill {
 namespace {
 
 constexpr int32_t block_size = 4;
-constexpr uint64_t seed = 9;
+constexpr HashKey key{9};
 
 std::vector<TokenId> tokens_of(int32_t num_blocks, int32_t name = 0) {
   std::vector<TokenId> tokens;
@@ -22,7 +22,7 @@ std::vector<TokenId> tokens_of(int32_t num_blocks, int32_t name = 0) {
 std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens, BlockHash parent = {}) {
   std::vector<BlockHash> hashes;
   for (size_t i = 0; i + block_size <= tokens.size(); i += block_size) {
-    parent = block_hash(seed, parent, std::span(tokens).subspan(i, block_size));
+    parent = block_hash(key, parent, std::span(tokens).subspan(i, block_size));
     hashes.push_back(parent);
   }
   return hashes;
@@ -31,7 +31,7 @@ std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens, BlockHash p
 TEST(BlockHash, PartsAreTaggedAndPrefixedByTheirLength) {
   const auto root = [](std::string_view salt, std::string_view tenant, std::string_view format) {
     const RootPart parts[] = {{HashPart::salt, salt}, {HashPart::tenant, tenant}, {HashPart::format, format}};
-    return root_hash(seed, parts);
+    return root_hash(key, parts);
   };
   EXPECT_EQ(root("a", "b", "c"), root("a", "b", "c"));
   EXPECT_FALSE(root("ab", "c", "") == root("a", "bc", ""));
@@ -44,8 +44,8 @@ TEST(BlockHash, PartsAreTaggedAndPrefixedByTheirLength) {
   imitation.append(std::string("\1\0\0\0\0\0\0\0y", 9));
   EXPECT_FALSE(root(imitation, "", "") == root("x", "y", ""));
   const std::vector<TokenId> tokens = tokens_of(1);
-  EXPECT_FALSE(block_hash(1, {}, tokens) == block_hash(2, {}, tokens));
-  EXPECT_FALSE(block_hash(1, {1, 0}, tokens) == block_hash(1, {0, 1}, tokens));
+  EXPECT_FALSE(block_hash({1}, {}, tokens) == block_hash({2}, {}, tokens));
+  EXPECT_FALSE(block_hash({1}, {1, 0}, tokens) == block_hash({1}, {0, 1}, tokens));
 }
 
 class Cache : public testing::Test {

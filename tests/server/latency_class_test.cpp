@@ -73,7 +73,7 @@ TEST(LatencyClassOfRequests, WrongOnesAreRefusedByName) {
 
 TEST(LatencyClassOfRequests, AKeysClassIsTheDefaultAndTheBest) {
   TestOptions options;
-  options.server.api_keys = {"plain", "batch bulk", "app standard", "desk  interactive"};
+  options.server.keys.keys = {"plain", "batch bulk", "app standard", "desk  interactive"};
   TestServer server(options);
   server.script.say("Hello!");
   const auto with = [](const char* key) { return std::string("Authorization: Bearer ") + key + "\r\n"; };
@@ -88,9 +88,9 @@ TEST(LatencyClassOfRequests, AKeysClassIsTheDefaultAndTheBest) {
 }
 
 TEST(LatencyClassOfRequests, KeysWithSomethingElseBesideThemAreRefused) {
-  EXPECT_TRUE(KeyRing::make({"key bulk"}).ok());
+  EXPECT_TRUE(KeyRing::make({.keys = {"key bulk"}}).ok());
   for (const char* entry : {"key slow", "key bulk bulk", "key Bulk", " bulk"})
-    EXPECT_FALSE(KeyRing::make({entry}).ok()) << entry;
+    EXPECT_FALSE(KeyRing::make({.keys = {entry}}).ok()) << entry;
 }
 
 TEST(LatencyClassOfRequests, TheMetricsTellThemApart) {

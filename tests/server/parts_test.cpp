@@ -44,15 +44,15 @@ TEST(JsonFields, KeepsTheFirstErrorAndNamesTheField) {
 }
 
 TEST(KeyRing, LooksAtAllBytesOfAllKeys) {
-  const KeyRing ring = *KeyRing::make({"one", "two", "three"});
+  const KeyRing ring = *KeyRing::make({.keys = {"one", "two", "three"}});
   for (const char* guess : {"one", "three", "thref", "", "o", "something else that is long"}) {
     EXPECT_EQ(ring.match(guess).num_bytes_compared, 3 * 32u) << guess;
   }
   EXPECT_EQ(ring.match("three").key, 2u);
   EXPECT_FALSE(ring.match("thre").key);
   EXPECT_FALSE(ring.match(std::string_view("one\0", 4)).key);
-  EXPECT_FALSE(KeyRing::make({""}).ok());
-  EXPECT_FALSE(KeyRing::make({"a b"}).ok());
+  EXPECT_FALSE(KeyRing::make({.keys = {""}}).ok());
+  EXPECT_FALSE(KeyRing::make({.keys = {"a b"}}).ok());
 }
 
 TEST(RequestParser, TakesARequestInAnyPieces) {

@@ -202,7 +202,7 @@ TEST(Protocol, HostileJson) {
 
 TEST(Protocol, KeysAreNeededEverywhereButForHealth) {
   TestOptions options;
-  options.server.api_keys = {"first-key", "second-key"};
+  options.server.keys.keys = {"first-key", "second-key"};
   TestServer server(options);
   server.script.say("ok");
   for (const Route& route : route_table()) {
@@ -236,7 +236,7 @@ TEST(Protocol, OriginsByExactName) {
   TestOptions options;
   options.server.cors = {
       .origins = {"https://app.example"}, .methods = "GET, POST", .headers = "*", .credentials = true};
-  options.server.api_keys = {"k"};
+  options.server.keys.keys = {"k"};
   TestServer server(options);
   server.script.say("ok");
   const auto preflight = [&](const std::string& origins) {
@@ -358,7 +358,7 @@ TEST(Protocol, OneLineForEachRequest) {
   std::mutex mutex;
   std::vector<std::string> lines;
   TestOptions options;
-  options.server.api_keys = {"very-secret"};
+  options.server.keys.keys = {"very-secret"};
   options.server.request_log = [&](std::string_view line) {
     const std::lock_guard lock(mutex);
     lines.emplace_back(line);

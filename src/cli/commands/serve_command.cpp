@@ -82,7 +82,7 @@ std::string curl_line(const ServeOptions& options, const ServedModel& model, uin
   }
   body["max_tokens"] = 60;
   line += " -H 'Content-Type: application/json'";
-  if (!options.server.api_keys.empty()) line += " -H 'Authorization: Bearer YOUR_KEY'";
+  if (!options.server.keys.keys.empty()) line += " -H 'Authorization: Bearer YOUR_KEY'";
   std::string json = body.dump();
   // In single quotes, the shell ends the text at a single quote.
   for (size_t at = 0; (at = json.find('\'', at)) != std::string::npos; at += 4) json.replace(at, 1, "'\\''");

@@ -36,7 +36,10 @@ void add_access_options(OptionList& list, ServeOptions& target) {
   list.texts("--api-key", &target.api_keys, "KEY", "A key that callers must present. Without any, everybody may call.");
   list.text(
       "--api-key-file", &target.api_key_file, "FILE",
-      "Keys, one a line; a blank and interactive, standard or bulk behind one is the latency class of its callers.");
+      "Keys, one a line; behind one, after a blank, may stand the latency class of its callers (interactive, standard "
+      "or bulk) and tenant=NAME: prefix blocks are shared only between the keys of one tenant.");
+  list.texts("--admin-api-key", &target.server.keys.admin_keys, "KEY",
+             "A key that may also change the cache (/v1/cache). Without any, nobody may.");
   list.texts("--served-model-name,--alias", &target.served_names, "NAME",
              "Name of the model in requests; the first is the one in replies. Without it, the file's name and the name "
              "inside.");
@@ -62,7 +65,7 @@ void add_limit_options(OptionList& list, ServeOptions& target) {
                "Sequences of one API key that run at once.");
   list.integer("--max-queued-tokens-per-key", &engine.max_queued_tokens_per_tenant, "TOKENS", 0, max_bytes,
                "Prompt tokens of one API key that may wait; beyond them 429.");
-  list.flag("--isolate-keys", &engine.tenant_isolation, "Share prefix blocks only between requests of one API key.");
+  list.flag("--isolate-keys", &target.server.keys.isolate, "Share prefix blocks only between requests of one API key.");
   list.duration("--request-timeout", &engine.request_timeout, "Longest life of a request.");
   list.duration("--queue-timeout", &engine.queue_timeout, "Longest wait of a request for its first step.");
   list.duration("--shutdown-timeout", &engine.shutdown_timeout,
@@ -144,11 +147,11 @@ Result<void> finish_serve_options(ServeOptions& options) {
     return error("--ssl-certfile and --ssl-keyfile belong together; only one is given");
   }
   if (!listen.unix_socket.empty()) listen.host.clear();
-  options.server.api_keys = options.api_keys;
+  options.server.keys.keys = options.api_keys;
   if (!options.api_key_file.empty()) {
     Result<std::vector<std::string>> keys = KeyRing::read_file(options.api_key_file);
     if (!keys) return error("--api-key-file: {}", keys.error().message);
-    options.server.api_keys.insert(options.server.api_keys.end(), keys->begin(), keys->end());
+    options.server.keys.keys.insert(options.server.keys.keys.end(), keys->begin(), keys->end());
   }
   if (!options.allowed_origins.empty()) {
     Result<std::vector<std::string>> origins = origins_of(options.allowed_origins);

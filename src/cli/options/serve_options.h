@@ -14,7 +14,7 @@ namespace tidemill {
 
 struct ServeOptions {
   RunOptions run;
-  ServerConfig server;  // api_keys and origins are filled in by finish_serve_options
+  ServerConfig server;  // keys.keys and origins are filled in by finish_serve_options
   std::vector<std::string> served_names;
   std::vector<std::string> api_keys;
   std::string api_key_file;

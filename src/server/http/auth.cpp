@@ -11,6 +11,7 @@ namespace tidemill {
 namespace {
 
 constexpr size_t max_key_bytes = 4096;
+constexpr std::string_view tenant_mark = "tenant=";
 
 bool visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
@@ -42,25 +43,47 @@ std::string_view presented_key(const HttpRequest& request) {
 
 }  // namespace
 
-Result<KeyRing> KeyRing::make(const std::vector<std::string>& entries) {
-  KeyRing ring;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const auto [key, word] = split_entry(entries[i]);
-    if (key.empty() || key.size() > max_key_bytes)
-      return error("API key {} has {} characters, 1 to {} are allowed", i + 1, key.size(), max_key_bytes);
-    if (!visible(key)) return error("API key {} has a character outside visible ASCII", i + 1);
-    Caller caller;
-    if (!word.empty()) {
-      caller.latency_class = latency_class_named(word);
-      if (!caller.latency_class)
-        return error("API key {} is followed by something else than a latency class: interactive, standard or bulk",
-                     i + 1);
+Result<void> KeyRing::add(const std::string& entry, size_t number, const char* kind) {
+  const auto [key, words] = split_entry(entry);
+  if (key.empty() || key.size() > max_key_bytes)
+    return error("{} {} has {} characters, 1 to {} are allowed", kind, number, key.size(), max_key_bytes);
+  if (!visible(key)) return error("{} {} has a character outside visible ASCII", kind, number);
+  Caller caller;
+  for (std::string_view rest = words; !rest.empty();) {
+    const auto [word, more] = split_entry(rest);
+    rest = more;
+    if (const auto named = latency_class_named(word); named && !caller.latency_class) {
+      caller.latency_class = named;
+    } else if (word.starts_with(tenant_mark) && word.size() > tenant_mark.size() && caller.cache_tenant.empty()) {
+      caller.cache_tenant = word.substr(tenant_mark.size());
+    } else {
+      return error(
+          "{} {} is followed by something else than one latency class (interactive, standard or bulk) and one "
+          "tenant=NAME",
+          kind, number);
     }
-    const Digest digest = sha256(key);
-    caller.tenant = fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3],
-                                digest[4], digest[5]);
-    ring.digests_.push_back(digest);
-    ring.callers_.push_back(std::move(caller));
+  }
+  const Digest digest = sha256(key);
+  caller.tenant = fmt::format("key-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3],
+                              digest[4], digest[5]);
+  digests_.push_back(digest);
+  callers_.push_back(std::move(caller));
+  return {};
+}
+
+Result<KeyRing> KeyRing::make(const KeyRules& rules) {
+  KeyRing ring;
+  for (size_t i = 0; i < rules.keys.size(); ++i)
+    if (Result<void> added = ring.add(rules.keys[i], i + 1, "API key"); !added) return added.error();
+  for (Caller& caller : ring.callers_) {
+    // Told apart from every name that somebody could give.
+    if (caller.cache_tenant.empty() && rules.isolate) caller.cache_tenant = "key " + caller.tenant;
+    ring.has_tenants_ |= !caller.cache_tenant.empty();
+  }
+  ring.needs_key_ = !ring.digests_.empty();
+  for (size_t i = 0; i < rules.admin_keys.size(); ++i) {
+    if (Result<void> added = ring.add(rules.admin_keys[i], i + 1, "administrator's key"); !added) return added.error();
+    ring.callers_.back().admin = ring.has_admin_ = true;
   }
   return ring;
 }
@@ -84,16 +107,17 @@ KeyRing::Match KeyRing::match(std::string_view presented) const {
   for (size_t i = 0; i < digests_.size(); ++i) {
     const bool equal = CRYPTO_memcmp(digest.data(), digests_[i].data(), digest.size()) == 0;
     match.num_bytes_compared += digest.size();
-    if (equal && !match.key) match.key = i;
+    if (equal && (!match.key || callers_[i].admin)) match.key = i;
   }
   return match;
 }
 
 std::optional<Caller> KeyRing::identify(const HttpRequest& request) const {
-  if (empty()) return Caller{};
-  if (request.count("Authorization") > 1) return std::nullopt;
+  if (digests_.empty()) return Caller{};
+  if (request.count("Authorization") > 1) return empty() ? std::optional(Caller{}) : std::nullopt;
   const Match found = match(presented_key(request));
-  return found.key ? std::optional(callers_[*found.key]) : std::nullopt;
+  if (found.key) return callers_[*found.key];
+  return empty() ? std::optional(Caller{}) : std::nullopt;
 }
 
 }  // namespace tidemill

@@ -19,19 +19,31 @@ namespace tidemill {
 
 // On whose behalf a request comes.
 struct Caller {
-  std::string tenant;                         // "" = nobody in particular
+  std::string tenant;                         // the key's own name, for fair shares and logs; "" = nobody in particular
+  std::string cache_tenant;                   // whose prefix blocks it may use; keys have one in common unless told
+  bool admin = false;                         // may change the cache
   std::optional<LatencyClass> latency_class;  // the one beside its key
+};
+
+struct KeyRules {
+  std::vector<std::string> keys = {};
+  std::vector<std::string> admin_keys = {};
+  bool isolate = false;  // a key without "tenant=" is a tenant of its own
 };
 
 class KeyRing {
  public:
-  // Each entry is a key, or a key, a blank and the name of a latency class. Keys are 1 to 4096 visible ASCII
-  // characters. An empty ring lets everybody in.
-  static Result<KeyRing> make(const std::vector<std::string>& keys);
+  // Each entry is a key, and behind it, parted by blanks, if wanted the name of a latency class and "tenant=NAME". Keys
+  // are 1 to 4096 visible ASCII characters. A ring without keys of callers lets everybody in, as an administrator only
+  // who presents an administrator's key.
+  static Result<KeyRing> make(const KeyRules& rules);
   // One key a line; blank lines and lines that begin with '#' do not count.
   static Result<std::vector<std::string>> read_file(const std::string& path);
 
-  bool empty() const { return digests_.empty(); }
+  bool empty() const { return !needs_key_; }
+  bool has_admin() const { return has_admin_; }
+  // Some callers must learn nothing of others.
+  bool has_tenants() const { return has_tenants_; }
 
   struct Match {
     std::optional<size_t> key;      // the index of the key that fits
@@ -45,8 +57,10 @@ class KeyRing {
 
  private:
   using Digest = std::array<unsigned char, 32>;
+  Result<void> add(const std::string& entry, size_t number, const char* kind);
   std::vector<Digest> digests_;
   std::vector<Caller> callers_;
+  bool needs_key_ = false, has_admin_ = false, has_tenants_ = false;
 };
 
 }  // namespace tidemill

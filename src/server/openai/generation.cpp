@@ -30,7 +30,7 @@ Generation::Generation(std::shared_ptr<Exchange> exchange, RequestHub& hub, cons
                        std::string request_id)
     : exchange_(std::move(exchange)), hub_(hub), model_(model), request_id_(std::move(request_id)) {}
 
-std::vector<Request> Generation::begin(GenerationRequest request, const std::string& tenant, int64_t now_unix_s) {
+std::vector<Request> Generation::begin(GenerationRequest request, const Caller& caller, int64_t now_unix_s) {
   request_ = std::move(request);
   begun_ = std::chrono::steady_clock::now();
   frame_ = {.id = (chat() ? "chatcmpl-" : "cmpl-") + (request_.request_id.empty() ? request_id_ : request_.request_id),
@@ -41,7 +41,8 @@ std::vector<Request> Generation::begin(GenerationRequest request, const std::str
   for (const Prompt& prompt : request_.prompts) {
     Request& engine = requests.emplace_back(request_.engine);
     engine.label = request_id_;
-    engine.tenant = tenant;
+    engine.tenant = caller.tenant;
+    engine.cache_tenant = caller.cache_tenant;
     engine.prompt = prompt.tokens;
     PromptState& state = prompts_.emplace_back();
     for (int32_t i = 0; i < request_.engine.num_choices; ++i)

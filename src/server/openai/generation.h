@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "server/http/auth.h"
 #include "server/openai/choice_text.h"
 #include "server/openai/openai_reply.h"
 #include "server/request_hub.h"
@@ -22,7 +23,7 @@ class Generation final : public EventConsumer {
   Generation(std::shared_ptr<Exchange> exchange, RequestHub& hub, const ServedModel& model, std::string request_id);
 
   // Takes over the checked request; the engine's requests, one for each prompt.
-  std::vector<Request> begin(GenerationRequest request, const std::string& tenant, int64_t now_unix_s);
+  std::vector<Request> begin(GenerationRequest request, const Caller& caller, int64_t now_unix_s);
   // What goes out before any event: a stream's head.
   std::vector<ReplyPiece> first_pieces();
 

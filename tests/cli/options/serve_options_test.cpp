@@ -69,7 +69,7 @@ TEST(ServeOptions, KeysOfFlagsAndFileAreJoined) {
   std::ofstream(file) << "# ours\nsecond\n\nthird\n";
   ServeOptions options;
   ASSERT_EQ(fault(options, {"--api-key", "first", "--api-key-file", file.string()}), "");
-  EXPECT_THAT(options.server.api_keys, ElementsAre("first", "second", "third"));
+  EXPECT_THAT(options.server.keys.keys, ElementsAre("first", "second", "third"));
   ServeOptions absent;
   EXPECT_THAT(fault(absent, {"--api-key-file", "/nowhere/keys"}), HasSubstr("--api-key-file"));
 }
