@@ -131,6 +131,47 @@ void SvgPage::add_lines(const std::string& title, const std::string& x_title, co
   panels_.push_back(std::move(panel));
 }
 
+void SvgPage::add_points(const std::string& title, const std::string& x_title,
+                         const std::vector<LabeledPoint>& points) {
+  constexpr double left = 60, right = 400, top = 36, bottom = 200, line = 15;
+  double widest = 0, low = INFINITY, high = -INFINITY;
+  for (const LabeledPoint& point : points) {
+    widest = std::max(widest, point.x);
+    if (!(point.y > 0) || !std::isfinite(point.y)) continue;
+    low = std::min(low, std::floor(std::log10(point.y)));
+    high = std::max(high, std::ceil(std::log10(point.y)));
+  }
+  if (!(low <= high)) low = -1, high = 0;
+  high = std::max(high, low + 1);
+  widest = round_up(widest);
+  const auto y_of = [&](double log) { return bottom - (log - low) / (high - low) * (bottom - top); };
+  std::string panel = title_of(title);
+  panel += fmt::format("<path d=\"M {:.1f} {:.1f} V {:.1f} H {:.1f}\" fill=\"none\" stroke=\"#444\"/>\n", left, top,
+                       bottom, right);
+  for (double log = low; log <= high + 1e-9; ++log)
+    panel += text_at(left - 6, y_of(log) + 4, fmt::format("{:g}", std::pow(10, log)), "text-anchor=\"end\"");
+  for (int i = 0; i <= 4; ++i)
+    panel += text_at(left + i * (right - left) / 4, bottom + 16, fmt::format("{:g}", widest * i / 4),
+                     "text-anchor=\"middle\"");
+  panel += text_at((left + right) / 2, bottom + 34, x_title, "text-anchor=\"middle\"");
+  std::vector<std::pair<double, double>> labels;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const LabeledPoint& point = points[i];
+    if (!std::isfinite(point.y) || !std::isfinite(point.x)) continue;
+    const double x = left + point.x / widest * (right - left);
+    const double y = point.y > 0 ? y_of(std::log10(point.y)) : bottom;
+    double label_y = y + 4;
+    const auto in_the_way = [&](const auto& other) {
+      return std::abs(other.second - label_y) < line && std::abs(other.first - x) < 90;
+    };
+    while (std::ranges::any_of(labels, in_the_way)) label_y += line / 3;
+    labels.emplace_back(x, label_y);
+    panel += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n", x, y, color_of(i));
+    panel += text_at(x + 9, label_y, point.label);
+  }
+  panels_.push_back(std::move(panel));
+}
+
 std::string SvgPage::text() const {
   const int rows = (static_cast<int>(panels_.size()) + columns - 1) / columns;
   const int width = columns * panel_width + 20, height = head_height + rows * panel_height + 10;

@@ -21,6 +21,11 @@ struct LineSeries {
   std::vector<std::pair<double, double>> points;  // x ascending and above 0
 };
 
+struct LabeledPoint {
+  std::string label;
+  double x = 0, y = 0;
+};
+
 class SvgPage {
  public:
   explicit SvgPage(std::string title, std::string subtitle)
@@ -28,6 +33,9 @@ class SvgPage {
   void add_bars(const std::string& title, const std::vector<Bar>& bars);
   // x on a scale of powers of two, y linear from 0.
   void add_lines(const std::string& title, const std::string& x_title, const std::vector<LineSeries>& series);
+  // x linear from 0, y on a scale of powers of ten; points whose y is not above 0 lie on the lower edge. Labels keep
+  // out of each other's way downwards.
+  void add_points(const std::string& title, const std::string& x_title, const std::vector<LabeledPoint>& points);
   // The whole document.
   std::string text() const;
 

@@ -13,6 +13,8 @@ class Table {
   void add(std::vector<std::string> cells);
   // Markdown, with every line ended.
   std::string text() const;
+  // The headings, then the rows.
+  const std::vector<std::vector<std::string>>& rows() const { return rows_; }
 
  private:
   std::vector<std::vector<std::string>> rows_;

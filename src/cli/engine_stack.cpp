@@ -6,6 +6,7 @@
 
 #include "model/loader.h"
 #include "model/model_files.h"
+#include "runtime/kv_audit.h"
 #include "runtime/model_executor.h"
 
 namespace tidemill {
@@ -91,13 +92,32 @@ Result<void> load_weights(EngineStack& stack, const ModelFiles& files, const Mod
   return {};
 }
 
+KvAuditOptions audit_options(const EngineStack& stack, const RunOptions& options) {
+  const int32_t longest = options.max_model_len > 0 ? options.max_model_len : stack.model->info().context_length;
+  return {.share = options.kv_audit_share,
+          .formats = stack.kv_formats,
+          .reference = {KvFormat::fp32},
+          .block_size_tokens = stack.engine_config.block_size_tokens,
+          .max_tokens = std::min(options.kv_audit_tokens, longest),
+          .seed = options.engine.seed,
+          .backend = stack.backend.get()};
+}
+
 Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   EngineConfig& config = stack.engine_config;
   const KvLayout& layout = stack.model->kv_layout();
   const size_t scratch_bytes = stack.model->reserve(slice_rows(config), max_logit_rows);
+  size_t available_bytes = available_memory_bytes();
+  if (options.kv_audit_share > 0) {
+    const KvAuditOptions audit = audit_options(stack, options);
+    Result<std::unique_ptr<KvAudit>> auditor = KvAudit::make(*stack.model, audit);
+    if (!auditor) return auditor.error();
+    stack.auditor = *std::move(auditor);
+    available_bytes -= std::min(available_bytes, KvAudit::cache_bytes(layout, audit));
+  }
   Result<MemoryPlan> memory =
       plan_memory(layout, config.block_size_tokens, stack.kv_formats, stack.model->info().weight_bytes, scratch_bytes,
-                  available_memory_bytes(), options.kv_budget);
+                  available_bytes, options.kv_budget);
   if (!memory) return memory.error();
   stack.memory = *memory;
   Result<std::unique_ptr<KvStorage>> storage =
@@ -204,7 +224,8 @@ std::unique_ptr<Executor> make_executor(EngineStack& stack) {
 }
 
 std::unique_ptr<Engine> make_engine(EngineStack& stack, const Clock& clock, EventListener& listener) {
-  return std::make_unique<Engine>(stack.engine_config, make_executor(stack), clock, listener, stack.trace.get());
+  return std::make_unique<Engine>(stack.engine_config, make_executor(stack), clock, listener, stack.trace.get(),
+                                  std::move(stack.auditor));
 }
 
 }  // namespace tidemill

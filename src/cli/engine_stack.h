@@ -40,6 +40,7 @@ struct EngineStack {
   KvFormats kv_formats;
   EngineConfig engine_config;
   std::unique_ptr<KvStorage> storage;
+  std::unique_ptr<KvAuditor> auditor;  // goes into the engine; nullptr = no live meter
 };
 
 struct LoadProgress {

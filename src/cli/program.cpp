@@ -12,7 +12,21 @@ namespace {
 
 constexpr int exit_failed = 1;
 constexpr int exit_usage = 2;
-constexpr std::string_view bench_prefix = "bench ";
+
+// A first word that has kinds of its own, each a command named "WORD KIND".
+struct CommandFamily {
+  std::string word;
+  std::string summary;
+  std::vector<std::unique_ptr<Command>> (*commands)();
+  std::string more;  // said at the end of its overview
+  bool takes_model;  // a first argument that names no kind is the model of the first one
+};
+
+std::vector<CommandFamily> all_families() {
+  return {{"bench", "Measure the engine, a server, or two against each other.", bench_commands,
+           "`tidemill bench MODEL` is short for `tidemill bench latency MODEL`.\n", true},
+          {"eval", "Measure what a setting costs in truth.", eval_commands, "", false}};
+}
 
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
@@ -32,7 +46,7 @@ std::string overview() {
     const CommandDescription description = command->description();
     text += fmt::format("  {:<12}{}\n", description.name, description.summary);
   }
-  text += fmt::format("  {:<12}{}\n", "bench", "Measure the engine, a server, or two against each other.");
+  for (const CommandFamily& family : all_families()) text += fmt::format("  {:<12}{}\n", family.word, family.summary);
   text += fmt::format("  {:<12}{}\n", "version", "Print the version.");
   return text +
          "\n`tidemill COMMAND --help` shows a command's options. Each can also be set by an environment variable\n"
@@ -61,40 +75,43 @@ int run_command(Command& command, const std::vector<std::string>& arguments) {
   return code ? *code : complain(code.error().message, exit_failed);
 }
 
-std::string bench_overview() {
-  std::string text = "Usage: tidemill bench KIND [options]\n\nKinds:\n";
-  for (const auto& command : bench_commands()) {
-    const CommandDescription description = command->description();
-    text += fmt::format("  {:<12}{}\n", description.name.substr(bench_prefix.size()), description.summary);
-  }
-  return text +
-         "\n`tidemill bench KIND --help` shows its options; `tidemill bench MODEL` is short for `tidemill bench "
-         "latency\n"
-         "MODEL`.\n";
+std::string kind_of(const Command& command) {
+  const std::string name = command.description().name;
+  return name.substr(name.find(' ') + 1);
 }
 
-// `tidemill bench KIND ...`; what names no kind is the model of `bench latency`, where it could be one.
-int run_bench(const std::vector<std::string>& arguments) {
+std::string overview(const CommandFamily& family) {
+  std::string text = fmt::format("Usage: tidemill {} KIND [options]\n\nKinds:\n", family.word);
+  for (const auto& command : family.commands())
+    text += fmt::format("  {:<12}{}\n", kind_of(*command), command->description().summary);
+  return text + fmt::format("\n`tidemill {} KIND --help` shows its options.\n", family.word) + family.more;
+}
+
+// `tidemill WORD KIND ...`.
+int run_family(const CommandFamily& family, const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
-    std::fputs(bench_overview().c_str(), stderr);
+    std::fputs(overview(family).c_str(), stderr);
     return exit_usage;
   }
   const std::string& kind = arguments.front();
   if (kind == "--help" || kind == "-h" || kind == "help") {
-    std::fputs(bench_overview().c_str(), stdout);
+    std::fputs(overview(family).c_str(), stdout);
     return 0;
   }
   std::vector<std::string> kinds;
-  const auto commands = bench_commands();
+  const auto commands = family.commands();
   for (const auto& command : commands) {
-    kinds.push_back(command->description().name.substr(bench_prefix.size()));
+    kinds.push_back(kind_of(*command));
     if (kinds.back() == kind) return run_command(*command, {arguments.begin() + 1, arguments.end()});
   }
   std::error_code ignored;
-  if (kind.starts_with('-') || std::filesystem::exists(kind, ignored)) return run_command(*commands.front(), arguments);
+  if (family.takes_model && (kind.starts_with('-') || std::filesystem::exists(kind, ignored)))
+    return run_command(*commands.front(), arguments);
   const std::string nearest = nearest_word(kind, kinds);
-  return complain(fmt::format("'{}' is neither a kind of bench nor a model{} (tidemill bench --help)", printable(kind),
-                              nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)),
+  const std::string what = family.takes_model ? fmt::format("is neither a kind of {} nor a model", family.word)
+                                              : fmt::format("is not a kind of {}", family.word);
+  return complain(fmt::format("'{}' {}{} (tidemill {} --help)", printable(kind), what,
+                              nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), family.word),
                   exit_usage);
 }
 
@@ -114,8 +131,11 @@ int run_program(const std::vector<std::string>& arguments) {
     std::printf("tidemill %s\n", version_text());
     return 0;
   }
-  if (name == "bench") return run_bench({arguments.begin() + 1, arguments.end()});
-  std::vector<std::string> names = {"version", "help", "bench"};
+  std::vector<std::string> names = {"version", "help"};
+  for (const CommandFamily& family : all_families()) {
+    if (family.word == name) return run_family(family, {arguments.begin() + 1, arguments.end()});
+    names.push_back(family.word);
+  }
   for (const auto& command : all_commands()) {
     if (command->description().name == name) return run_command(*command, {arguments.begin() + 1, arguments.end()});
     names.push_back(command->description().name);

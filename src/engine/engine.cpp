@@ -67,7 +67,7 @@ std::optional<Clock::Time> deadline(Clock::Time now, std::chrono::milliseconds l
 
 struct Engine::State {
   State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events,
-        StepTrace* step_trace);
+        StepTrace* step_trace, std::unique_ptr<KvAuditor> meter_of_kv);
 
   std::optional<Refusal> check(const Request& request) const;
   std::unique_ptr<LiveRequest> make_live(Request request);
@@ -76,6 +76,7 @@ struct Engine::State {
   void end_what_is_over(Clock::Time now);
   void run_step(Clock::Time now);
   void publish_events();
+  bool run_audit(int32_t num_rows);
   // Books the time since the last call, or since the pass began, under a phase.
   void end_phase(StepPhase phase);
   void refresh_gauges();
@@ -85,6 +86,7 @@ struct Engine::State {
   const Clock& clock;
   EventListener& listener;
   StepTrace* const trace;
+  const std::unique_ptr<KvAuditor> auditor;
   const uint64_t seed_root;
   std::atomic<uint64_t> num_seeds{0};
   Inbox inbox;
@@ -104,17 +106,19 @@ struct Engine::State {
 };
 
 Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const Clock& time, EventListener& events,
-                     StepTrace* step_trace)
+                     StepTrace* step_trace, std::unique_ptr<KvAuditor> meter_of_kv)
     : config(std::move(given)),
       executor(std::move(runner)),
       clock(time),
       listener(events),
       trace(step_trace),
+      auditor(std::move(meter_of_kv)),
       seed_root(seed_or_entropy(config.seed)),
       inbox(config),
       stats(make_engine_stats(config.max_model_len_tokens)),
       scheduler(config),
-      book(scheduler, inbox, stats) {
+      book(scheduler, inbox, stats, auditor.get()) {
+  if (auditor != nullptr) stats.audit = auditor->stats();
   refresh_gauges();
 }
 
@@ -197,6 +201,7 @@ bool Engine::State::pass() {
   publish_events();
   if (trace != nullptr && planned) trace->end_step(plan.step, num_rows, num_sequences);
   if (trace != nullptr && !planned) trace->drop_step();
+  if (auditor != nullptr) busy |= run_audit(planned ? num_rows : 0);
   pass_began = 0;
   return busy;
 }
@@ -249,6 +254,16 @@ void Engine::State::run_step(Clock::Time now) {
   ++stats.num_steps;
   stats.iteration_tokens.observe(plan.num_rows());
   end_phase(StepPhase::apply);
+}
+
+// Between steps, when everybody's tokens are out.
+bool Engine::State::run_audit(int32_t num_rows) {
+  const bool computed = auditor->run(num_rows);
+  const AuditStats& found = auditor->stats();
+  if (!computed && found.num_skipped == stats.audit.num_skipped) return false;
+  std::lock_guard lock(mutex);
+  stats.audit = found;
+  return computed;
 }
 
 // The gauges first, so that who has seen a request's last event sees its blocks gone.
@@ -311,8 +326,9 @@ void Engine::State::refresh_gauges() {
 // --- The public face.
 
 Engine::Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener,
-               StepTrace* trace)
-    : state_(std::make_unique<State>(std::move(config), std::move(executor), clock, listener, trace)) {}
+               StepTrace* trace, std::unique_ptr<KvAuditor> auditor)
+    : state_(std::make_unique<State>(std::move(config), std::move(executor), clock, listener, trace,
+                                     std::move(auditor))) {}
 
 Engine::~Engine() {
   shutdown(std::chrono::milliseconds(0));

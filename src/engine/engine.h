@@ -24,6 +24,7 @@
 #include "engine/engine_config.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
+#include "engine/kv_auditor.h"
 #include "engine/request.h"
 
 namespace tidemill {
@@ -53,9 +54,9 @@ struct Refusal {
 
 class Engine {
  public:
-  // trace outlives the engine; null = no trace.
+  // trace outlives the engine; null = no trace. auditor: null = no live meter.
   Engine(EngineConfig config, std::unique_ptr<Executor> executor, const Clock& clock, EventListener& listener,
-         StepTrace* trace = nullptr);
+         StepTrace* trace = nullptr, std::unique_ptr<KvAuditor> auditor = nullptr);
   ~Engine();  // stops the thread; open requests end with FinishReason::shutdown
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

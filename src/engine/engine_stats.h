@@ -8,29 +8,12 @@
 #include <span>
 #include <vector>
 
+#include "engine/audit_stats.h"
 #include "engine/engine_config.h"
+#include "engine/histogram.h"
 #include "engine/step_cost.h"
 
 namespace tidemill {
-
-// Cumulative histogram with fixed upper bounds (the last, +Inf, is implied).
-class Histogram {
- public:
-  Histogram() = default;
-  explicit Histogram(std::span<const double> bounds)
-      : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
-  void observe(double value, uint64_t times = 1);
-  std::span<const double> bounds() const { return bounds_; }
-  std::span<const uint64_t> counts() const { return counts_; }  // per bucket, not cumulative
-  uint64_t count() const { return count_; }
-  double sum() const { return sum_; }
-
- private:
-  std::vector<double> bounds_;
-  std::vector<uint64_t> counts_;
-  uint64_t count_ = 0;
-  double sum_ = 0;
-};
 
 // What requests of one latency class see.
 struct ClassStats {
@@ -83,6 +66,7 @@ struct EngineStats {
       preemptions_per_request, itl_jitter;
   Histogram step_time;
   Histogram step_time_error;  // |measured - predicted| / measured
+  AuditStats audit;           // of the live meter
 };
 
 // All zero, with vLLM's bucket bounds; token counts in a 1-2-5 series up to the context length.

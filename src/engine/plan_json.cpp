@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 3> move_names = {"copy", "seal", "drop"};
+constexpr std::array<std::string_view, 3> row_use_names = {"none", "keep", "compare"};
 
 // --- Writing: a field that has its default value is left out.
 
@@ -76,6 +77,8 @@ json sequence_json(const PlannedSequence& sequence) {
   object["tables"] = std::move(tables);
   put(object, "draw", sequence.draw);
   put(object, "prompt_logprobs", sequence.prompt_logprobs, -1);
+  if (sequence.use != RowUse::none) object["use"] = row_use_names[static_cast<size_t>(sequence.use)];
+  put(object, "first_used_position", sequence.first_used_position);
   return object;
 }
 
@@ -197,6 +200,13 @@ void read_sampling(Reader& in, const json& object, SamplingParams& params) {
   in.field(object, "seed", params.seed);
 }
 
+void read_row_use(Reader& in, const json& value, RowUse& use) {
+  const auto known =
+      value.is_string() ? std::ranges::find(row_use_names, value.get_ref<const std::string&>()) : row_use_names.end();
+  if (known == row_use_names.end()) return in.fail("use", "none, keep or compare");
+  use = static_cast<RowUse>(known - row_use_names.begin());
+}
+
 void read_sequence(Reader& in, const json& object, PlannedSequence& sequence) {
   in.field(object, "slot", sequence.slot);
   if (const json* start = in.member(object, "start")) {
@@ -217,6 +227,8 @@ void read_sequence(Reader& in, const json& object, PlannedSequence& sequence) {
   });
   in.field(object, "draw", sequence.draw);
   in.field(object, "prompt_logprobs", sequence.prompt_logprobs);
+  if (const json* use = in.member(object, "use")) read_row_use(in, *use, sequence.use);
+  in.field(object, "first_used_position", sequence.first_used_position);
 }
 
 void read_move(Reader& in, const json& object, BlockMove& move) {
@@ -229,6 +241,15 @@ void read_move(Reader& in, const json& object, BlockMove& move) {
   in.field(object, "group", move.group);
   if (const json* from = in.member(object, "from")) in.place(*from, "from", move.from);
   if (const json* to = in.member(object, "to")) in.place(*to, "to", move.to);
+}
+
+void read_divergence(Reader& in, const json& value, RowDivergence& row) {
+  if (!in.tuple(value, "divergences", 5)) return;
+  in.number(&value[0], "divergences", row.kl);
+  in.number(&value[1], "divergences", row.reference_top);
+  in.number(&value[2], "divergences", row.top);
+  in.number(&value[3], "divergences", row.reference_logprob);
+  in.number(&value[4], "divergences", row.logprob);
 }
 
 void read_draw(Reader& in, const json& object, Draw& draw) {
@@ -281,6 +302,9 @@ json result_to_json(const StepResult& result) {
     json each = json::object();
     if (sequence.draw) each["draw"] = draw_json(*sequence.draw);
     for (const Draw& draw : sequence.prompt_logprobs) each["prompt_logprobs"].push_back(draw_json(draw));
+    for (const RowDivergence& row : sequence.divergences)
+      each["divergences"].push_back(
+          json::array({row.kl, row.reference_top, row.top, row.reference_logprob, row.logprob}));
     sequences.push_back(std::move(each));
   }
   object["sequences"] = std::move(sequences);
@@ -296,6 +320,8 @@ Result<StepResult> result_from_json(const json& object) {
     if (const json* draw = in.member(element, "draw")) read_draw(in, *draw, sequence.draw.emplace());
     in.list(element, "prompt_logprobs",
             [&](const json& draw) { read_draw(in, draw, sequence.prompt_logprobs.emplace_back()); });
+    in.list(element, "divergences",
+            [&](const json& row) { read_divergence(in, row, sequence.divergences.emplace_back()); });
   });
   if (!in.ok()) return in.fault();
   return result;

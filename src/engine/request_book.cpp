@@ -212,6 +212,13 @@ void RequestBook::end_unborn(LiveRequest& request, const Ending& ending, Clock::
 void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending& ending, Clock::Time now) {
   Sequence* sequence = choice < static_cast<int32_t>(request.choices.size()) ? request.choices[choice].get() : nullptr;
   if (sequence != nullptr) scheduler_.finish(*sequence);
+  if (sequence != nullptr && auditor_ != nullptr) {
+    auditor_->offer({.request = request.id,
+                     .choice = choice,
+                     .label = &request.request.label,
+                     .tokens = sequence->tokens,
+                     .num_prompt_tokens = sequence->num_prompt_tokens});
+  }
   RequestEvent event;
   event.kind = RequestEvent::Kind::finished;
   event.request = request.id;

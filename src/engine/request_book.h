@@ -12,6 +12,7 @@
 
 #include "engine/engine_stats.h"
 #include "engine/inbox.h"
+#include "engine/kv_auditor.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -19,8 +20,9 @@ namespace tidemill {
 
 class RequestBook {
  public:
-  RequestBook(Scheduler& scheduler, Inbox& inbox, EngineStats& stats)
-      : scheduler_(scheduler), inbox_(inbox), stats_(stats) {}
+  // auditor: is offered what ends; null = nobody is.
+  RequestBook(Scheduler& scheduler, Inbox& inbox, EngineStats& stats, KvAuditor* auditor)
+      : scheduler_(scheduler), inbox_(inbox), stats_(stats), auditor_(auditor) {}
 
   void open(std::unique_ptr<LiveRequest> request, Clock::Time now);
   // Takes what it needs out of `result`.
@@ -68,6 +70,7 @@ class RequestBook {
   Scheduler& scheduler_;
   Inbox& inbox_;
   EngineStats& stats_;
+  KvAuditor* auditor_;
   Requests requests_;  // in the order of arrival
   std::vector<RequestEvent> events_;
   uint64_t num_finished_requests_ = 0;

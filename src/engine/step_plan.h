@@ -12,6 +12,7 @@
 
 #include "base/block_place.h"
 #include "base/token.h"
+#include "sampling/divergence.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_params.h"
 
@@ -35,6 +36,10 @@ struct SequenceStart {
   SamplingParams sampling;
 };
 
+// What becomes of the whole distributions of a sequence's rows: they are kept as the reference, or each is compared
+// with the row of the same position that an earlier plan (of this executor or of one that shares its kept rows) kept.
+enum class RowUse : uint8_t { none, keep, compare };
+
 struct PlannedSequence {
   SlotId slot = 0;
   std::optional<SequenceStart> start;
@@ -46,6 +51,9 @@ struct PlannedSequence {
   bool draw = false;  // the token that follows the last row
   // For every row whose following token is known: that token's log-probability and the k best; -1 = none.
   int32_t prompt_logprobs = -1;
+  // Of the rows from first_used_position on. Logits never leave the executor: what comes back is the divergence.
+  RowUse use = RowUse::none;
+  int32_t first_used_position = 0;
 };
 
 enum class MoveKind : uint8_t { copy, seal, drop };
@@ -74,7 +82,8 @@ struct StepPlan {
 
 struct SequenceResult {
   std::optional<Draw> draw;
-  std::vector<Draw> prompt_logprobs;  // one per row whose following token was known, in order
+  std::vector<Draw> prompt_logprobs;       // one per row whose following token was known, in order
+  std::vector<RowDivergence> divergences;  // one per compared row, in order
 };
 
 struct StepResult {

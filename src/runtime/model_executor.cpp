@@ -55,6 +55,7 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
   StepResult result = std::exchange(spare_, {});
   result.sequences.clear();
   result.sequences.resize(plan.sequences.size());
+  start_kept_rows(plan);
   inputs.end();
   slice_.clear();
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
@@ -79,26 +80,46 @@ void ModelExecutor::run_slice(const StepPlan& plan, StepResult& result) {
   slice_.clear();
 }
 
+void ModelExecutor::start_kept_rows(const StepPlan& plan) {
+  bool keeps = false;
+  for (const PlannedSequence& planned : plan.sequences) {
+    TM_CHECK(planned.use == RowUse::none || options_.kept_rows != nullptr, "an executor that uses rows can keep them");
+    if (planned.use != RowUse::keep) continue;
+    TM_CHECK(!std::exchange(keeps, true), "one sequence of a plan keeps its rows");
+    const int32_t first = std::max(planned.first_position, planned.first_used_position);
+    const int32_t end = planned.first_position + planned.num_rows;
+    options_.kept_rows->start(first, std::max(0, end - first), model_.info().vocab_size);
+  }
+}
+
+void ModelExecutor::list_used(const PlannedSequence& planned, const WantedRow& row, SequenceResult& result) {
+  if (planned.use == RowUse::none || row.position < planned.first_used_position) return;
+  wanted_.push_back(row);
+  wanted_.back().want = planned.use == RowUse::keep ? Want::keep : Want::compare;
+  wanted_.back().result = result.divergences.size();
+  if (planned.use == RowUse::compare) result.divergences.emplace_back();
+}
+
 void ModelExecutor::list_wanted(const StepPlan& plan, StepResult& result) {
   wanted_.clear();
   int32_t row = 0;
   for (const RowRange& range : slice_.ranges()) {
     const PlannedSequence& planned = plan.sequences[range.sequence];
     const std::span<const TokenId> tokens = states_[planned.slot].history.tokens();
-    std::vector<Draw>& scores = result.sequences[range.sequence].prompt_logprobs;
+    SequenceResult& out = result.sequences[range.sequence];
     const int32_t last = planned.first_position + planned.num_rows - 1;
     for (int32_t i = 0; i < range.num_rows; ++i, ++row) {
       const int32_t position = range.first_position + i;
-      const bool known = static_cast<size_t>(position) + 1 < tokens.size();
-      if (planned.prompt_logprobs >= 0 && known) {
-        wanted_.push_back({.row = row,
-                           .sequence = range.sequence,
-                           .next = tokens[position + 1],
-                           .num_top = planned.prompt_logprobs,
-                           .score = scores.size()});
-        scores.emplace_back();
-      }
-      if (planned.draw && position == last) wanted_.push_back({.row = row, .sequence = range.sequence, .draw = true});
+      WantedRow wanted{.row = row, .sequence = range.sequence, .position = position};
+      if (planned.draw && position == last) wanted_.push_back(wanted);
+      if (static_cast<size_t>(position) + 1 < tokens.size()) wanted.next = tokens[position + 1];
+      list_used(planned, wanted, out);
+      if (planned.prompt_logprobs < 0 || wanted.next == no_token) continue;
+      wanted.want = Want::score;
+      wanted.num_top = planned.prompt_logprobs;
+      wanted.result = out.prompt_logprobs.size();
+      out.prompt_logprobs.emplace_back();
+      wanted_.push_back(wanted);
     }
   }
 }
@@ -117,17 +138,31 @@ void ModelExecutor::take_rows(const StepPlan& plan, size_t first, size_t count, 
                               StepResult& result) {
   const auto take = [&](int32_t i, int32_t worker) {
     const WantedRow& want = wanted_[first + static_cast<size_t>(i)];
-    const std::span<const float> row_logits(logits.row(i), static_cast<size_t>(logits.width));
-    SequenceResult& out = result.sequences[want.sequence];
-    const SequenceState& state = states_[plan.sequences[want.sequence].slot];
-    if (want.draw) {
-      out.draw = samplers_[static_cast<size_t>(worker)].draw(row_logits, state.sampling, state.history);
-    } else {
-      out.prompt_logprobs[want.score] = Sampler::score(row_logits, want.next, want.num_top);
-    }
+    take_row(want, plan.sequences[want.sequence], {logits.row(i), static_cast<size_t>(logits.width)}, worker,
+             result.sequences[want.sequence]);
   };
   if (options_.backend != nullptr) return options_.backend->share("sampling", static_cast<int32_t>(count), take);
   for (size_t i = 0; i < count; ++i) take(static_cast<int32_t>(i), 0);
+}
+
+void ModelExecutor::take_row(const WantedRow& want, const PlannedSequence& planned, std::span<const float> logits,
+                             int32_t worker, SequenceResult& out) {
+  switch (want.want) {
+    case Want::draw: {
+      const SequenceState& state = states_[planned.slot];
+      out.draw = samplers_[static_cast<size_t>(worker)].draw(logits, state.sampling, state.history);
+      return;
+    }
+    case Want::score:
+      out.prompt_logprobs[want.result] = Sampler::score(logits, want.next, want.num_top);
+      return;
+    case Want::keep:
+      std::ranges::copy(logits, options_.kept_rows->row(want.position).begin());
+      return;
+    case Want::compare:
+      out.divergences[want.result] = compare_rows(options_.kept_rows->row(want.position), logits, want.next);
+      return;
+  }
 }
 
 }  // namespace tidemill

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "engine/executor.h"
 #include "model/model.h"
+#include "runtime/kept_rows.h"
 #include "runtime/kv_storage.h"
 #include "runtime/step_inputs.h"
 #include "sampling/sampler.h"
@@ -20,10 +22,11 @@ namespace tidemill {
 
 struct ExecutorOptions {
   int32_t max_num_seqs = 64;
-  int32_t max_rows = 256;       // of one slice
-  int32_t max_logit_rows = 64;  // logits held at a time
-  Backend* backend = nullptr;   // whose threads share the draws; null = the caller's alone
-  StepTrace* trace = nullptr;   // null = no trace
+  int32_t max_rows = 256;         // of one slice
+  int32_t max_logit_rows = 64;    // logits held at a time
+  Backend* backend = nullptr;     // whose threads share the draws; null = the caller's alone
+  StepTrace* trace = nullptr;     // null = no trace
+  KeptRows* kept_rows = nullptr;  // of plans that keep or compare rows; it must outlive the executor
 };
 
 class ModelExecutor final : public Executor {
@@ -33,21 +36,27 @@ class ModelExecutor final : public Executor {
   void recycle(StepResult result) override { spare_ = std::move(result); }
 
  private:
-  void update(const PlannedSequence& planned);
-  void run_slice(const StepPlan& plan, StepResult& result);
-  void collect(const StepPlan& plan, StepResult& result);
-  void list_wanted(const StepPlan& plan, StepResult& result);
-  void take_rows(const StepPlan& plan, size_t first, size_t count, const Rows& logits, StepResult& result);
-
-  // A row whose logits somebody wants: the draw that follows it, or the score of the known token that follows.
+  // A row whose logits somebody wants, and for what.
+  enum class Want : uint8_t { draw, score, keep, compare };
   struct WantedRow {
     int32_t row = 0;
     size_t sequence = 0;
-    bool draw = false;
-    TokenId next = 0;
-    int32_t num_top = 0;
-    size_t score = 0;  // which of the sequence's prompt_logprobs it is
+    Want want = Want::draw;
+    TokenId next = no_token;  // the token that follows, where it is known
+    int32_t num_top = 0;      // score
+    size_t result = 0;        // score, compare: which of the sequence's prompt_logprobs or divergences it is
+    int32_t position = 0;     // keep, compare
   };
+
+  void update(const PlannedSequence& planned);
+  void run_slice(const StepPlan& plan, StepResult& result);
+  void collect(const StepPlan& plan, StepResult& result);
+  void start_kept_rows(const StepPlan& plan);
+  void list_wanted(const StepPlan& plan, StepResult& result);
+  void list_used(const PlannedSequence& planned, const WantedRow& row, SequenceResult& result);
+  void take_rows(const StepPlan& plan, size_t first, size_t count, const Rows& logits, StepResult& result);
+  void take_row(const WantedRow& want, const PlannedSequence& planned, std::span<const float> logits, int32_t worker,
+                SequenceResult& out);
 
   Model& model_;
   KvStorage& storage_;

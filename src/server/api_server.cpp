@@ -41,6 +41,29 @@ Json model_json(const ServedModel& model, const std::string& name) {
           {"max_model_len", model.max_model_len_tokens}};
 }
 
+Json kv_audit_json(const AuditRecord& record) {
+  const auto rows = static_cast<double>(std::max<int64_t>(1, record.num_rows));
+  return {{"choice", record.choice},
+          {"tokens", record.num_rows},
+          {"kl_mean", record.mean_kl()},
+          {"kl_worst", record.worst_kl},
+          {"same_top", static_cast<double>(record.num_same_top) / rows},
+          {"mean_logprob", record.logprob_sum / rows},
+          {"reference_mean_logprob", record.reference_logprob_sum / rows}};
+}
+
+Json kv_audit_json(const AuditStats& found) {
+  const auto rows = static_cast<double>(std::max<uint64_t>(1, found.num_rows));
+  return {{"share", found.share},
+          {"requests_measured", found.num_done},
+          {"requests_skipped", found.num_skipped},
+          {"computed_tokens", found.computed_rows},
+          {"tokens", found.num_rows},
+          {"kl_mean", found.divergence.sum() / rows},
+          {"kl_worst", found.worst_kl},
+          {"same_top", static_cast<double>(found.num_same_top) / rows}};
+}
+
 }  // namespace
 
 ApiServer::State::State(ServerConfig server_config, KeyRing ring, Cors cors_rules)
@@ -220,10 +243,28 @@ HttpReply ApiServer::State::metrics() {
   return reply;
 }
 
+// The totals, or what was found of one request: whoever knows its id may know that, and nobody sees another's id.
+HttpReply ApiServer::State::kv_audit(const HttpRequest& request) {
+  const AuditStats found = engine.load()->stats().audit;
+  if (!found.on) return error_reply(not_found("the live meter is off; --kv-audit SHARE turns it on", "kv_audit_off"));
+  const std::string_view path = request.path;
+  const size_t id_at = path.find("/kv-audit/");
+  if (id_at == std::string_view::npos) return json_reply(kv_audit_json(found));
+  const std::string asked = percent_decoded(path.substr(id_at + 10));
+  Json choices = Json::array();
+  for (const AuditRecord& record : found.recent)
+    if (record.label == asked) choices.push_back(kv_audit_json(record));
+  if (choices.empty())
+    return error_reply(not_found(fmt::format("nothing was measured of the request \"{}\" lately", printable(asked)),
+                                 "kv_audit_not_found"));
+  return json_reply({{"request_id", asked}, {"choices", std::move(choices)}});
+}
+
 HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request) {
   if (route == RouteId::health) return health();
   if (route == RouteId::version) return json_reply({{"version", config.version}});
   if (route == RouteId::metrics) return metrics();
+  if (route == RouteId::kv_audit) return kv_audit(request);
   if (route == RouteId::models) {
     Json list = Json::array();
     for (const std::string& name : model->names) list.push_back(model_json(*model, name));

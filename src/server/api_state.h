@@ -36,6 +36,7 @@ class ApiServer::State final : public HttpHandler {
   // I/O thread.
   HttpReply answer_get(RouteId route, const HttpRequest& request);
   HttpReply metrics();
+  HttpReply kv_audit(const HttpRequest& request);
   HttpReply health() const;
   void watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
              const std::shared_ptr<Generation>& generation);

@@ -17,6 +17,8 @@ constexpr Route routes[] = {
     {"POST", "/v1/completions", RouteId::completions, false, true},
     {"POST", "/tokenize", RouteId::tokenize, false, true},
     {"POST", "/detokenize", RouteId::detokenize, false, true},
+    {"GET", "/v1/kv-audit", RouteId::kv_audit, false, true},
+    {"GET", "/v1/kv-audit/", RouteId::kv_audit, false, true},
     {"POST", "/apply-template", RouteId::apply_template, false, true},
 };
 
@@ -53,6 +55,8 @@ const char* route_name(RouteId id) {
       return "/detokenize";
     case RouteId::apply_template:
       return "/apply-template";
+    case RouteId::kv_audit:
+      return "/v1/kv-audit";
     case RouteId::none:
       return "none";
   }

@@ -20,6 +20,7 @@ enum class RouteId : uint8_t {
   tokenize,
   detokenize,
   apply_template,
+  kv_audit,
   none,  // no such route
 };
 inline constexpr size_t num_routes = static_cast<size_t>(RouteId::none) + 1;

@@ -182,6 +182,9 @@ SequenceResult SimulatedExecutor::draw(const PlannedSequence& planned) const {
       result.prompt_logprobs.push_back(std::move(known));
     }
   }
+  // A simulated row says the same in every KV format.
+  if (planned.use == RowUse::compare)
+    result.divergences.resize(static_cast<size_t>(end - std::max(planned.first_position, planned.first_used_position)));
   if (!planned.draw) return result;
   std::optional<TokenId> scripted;
   if (options_.script) scripted = options_.script(state.tokens, state.num_prompt_tokens, state.sampling);

@@ -40,5 +40,7 @@ std::unique_ptr<Command> make_perplexity_command();
 
 // `tidemill bench NAME`: their descriptions are named "bench NAME".
 std::vector<std::unique_ptr<Command>> bench_commands();
+// The same for `tidemill eval NAME`.
+std::vector<std::unique_ptr<Command>> eval_commands();
 
 }  // namespace tidemill

@@ -101,6 +101,15 @@ void add_memory_options(OptionList& list, RunOptions& target) {
               "Tokens in a block of the KV cache.");
 }
 
+void add_audit_options(OptionList& list, RunOptions& target) {
+  list.number("--kv-audit", &target.kv_audit_share, 0, 1,
+              "The live meter: the share of requests that are read again with an fp32 cache when they have ended, to "
+              "measure what the cache's format did to them; at most that share of all computed tokens goes into it.");
+  list.integer(
+      "--kv-audit-tokens", &target.kv_audit_tokens, "TOKENS", 2, 1 << 20,
+      "The live meter reads no more of a request than that; memory for two caches of that length is set aside.");
+}
+
 void add_scheduler_options(OptionList& list, RunOptions& target) {
   EngineConfig& engine = target.engine;
   list.group("Scheduler");

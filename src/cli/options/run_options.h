@@ -34,6 +34,8 @@ struct RunOptions {
   int32_t max_model_len = 0;
   KvBudgetOptions kv_budget;
   KvFormats kv_formats;
+  double kv_audit_share = 0;       // 0 = no live meter
+  int32_t kv_audit_tokens = 4096;  // of a request, that the live meter reads at most
 
   EngineConfig engine;  // its groups, budget and lengths are filled in from the model (cli/engine_stack)
 };
@@ -44,6 +46,7 @@ void add_length_option(OptionList& list, RunOptions& target);
 void add_compute_options(OptionList& list, RunOptions& target);
 void add_trace_options(OptionList& list, RunOptions& target);
 void add_memory_options(OptionList& list, RunOptions& target);
+void add_audit_options(OptionList& list, RunOptions& target);
 void add_scheduler_options(OptionList& list, RunOptions& target);
 
 }  // namespace tidemill

@@ -135,6 +135,7 @@ void add_serve_options(OptionList& list, ServeOptions& target) {
   add_access_options(list, target);
   add_memory_options(list, target.run);
   add_scheduler_options(list, target.run);
+  add_audit_options(list, target.run);
   add_limit_options(list, target);
   add_compute_options(list, target.run);
   add_log_options(list, target);
