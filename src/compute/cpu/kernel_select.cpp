@@ -48,8 +48,8 @@ bool has_amx() {
 #if defined(__linux__) && defined(__x86_64__)
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr uint32_t bf16 = 1u << 22, tiles = 1u << 24, int8 = 1u << 25;
-  if ((d & (bf16 | tiles | int8)) != (bf16 | tiles | int8)) return false;
+  constexpr uint32_t bf16 = 1u << 22, half_vectors = 1u << 23, tiles = 1u << 24;
+  if ((d & (bf16 | half_vectors | tiles)) != (bf16 | half_vectors | tiles)) return false;
   constexpr long get_permitted = 0x1022, request_permission = 0x1023, tile_data = 18;
   if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0) return false;
   unsigned long permitted = 0;

@@ -23,6 +23,15 @@ inline constexpr int max_queries = 120;     // queries that share one pass over 
 //   mins    [num_blocks][num_groups][16 rows], where the kind has them
 // and stands for scale * (code - zero_point) + min. A float panel is [cols][16 rows];
 // bf16_pairs is [ceil(cols / 32)][16 pairs of inputs][16 rows][2 inputs], padded with zeros.
+//
+// The kinds that are unpacked to such pairs (p4, p8) have, for their blocks,
+//   codes   [num_blocks][256 or 512 bytes]  64-byte vectors of 16 rows x 2 words; nibble n of word s of vector j holds
+//           input 8j + 2n + s of a 4-bit block, byte n input 4j + 2n + s of an 8-bit block
+//   scales  [num_blocks][num_groups][16 rows]  halves
+//   mins    [num_blocks][num_groups][16 rows]  halves, where the kind has them
+//   factors [16 rows]  floats, powers of two
+// and stand for factor * pair_unit / half_unit * bfloat(half(scale * (code - zero_point) + min)), where no such half
+// reaches 1 in magnitude. The scales of p4_zero and p4_min are stored nibble_unit times as large.
 enum class PackedKind : uint8_t {
   f32,
   f16,
@@ -37,7 +46,17 @@ enum class PackedKind : uint8_t {
   u8_min_f,
   u8x2_zero_f,  // 8-bit codes, groups of 16 inputs
   u8x2_min_f,
+  p4_zero,  // for the matrix unit: 4-bit codes, zero point
+  p4_min,
+  p4_table,  // into a table of 16 values, zero point
+  p8_zero,
+  p8_min,
+  p8x2_zero,  // groups of 16 inputs
+  p8x2_min,
 };
+inline constexpr float nibble_unit = 262144.0f;  // 2^18
+inline constexpr float pair_unit = 0x1p64f;      // activations are so many times as large in pairs
+inline constexpr float half_unit = 0x1p112f;     // a half's bits read as a BF16 are so many times smaller
 
 // Panels of one kind, `stride` bytes apart.
 struct Panels {
@@ -45,7 +64,7 @@ struct Panels {
   size_t stride;
   PackedKind kind;
   uint8_t zero_shift;    // zero point = 1 << zero_shift, for the kinds that have one
-  const uint8_t* table;  // [16], c4 kinds
+  const uint8_t* table;  // [16], c4 and p4_table
   int32_t num_outputs;   // rows that the panels stand for; the last panel may be partly padding
 };
 
@@ -61,11 +80,11 @@ struct alignas(64) ActBlock {
 // Activations of a step. Tiles of the kernels' tile_rows rows (the last one smaller); inside a tile of R rows, block b
 // of row r is blocks[(tile_start * num_blocks) + b * R + r], and input k is floats[tile_start * cols + k * R + r].
 // Pairs are rows of bfloats in pieces of 32 inputs: piece p of row r begins at pairs[32 * (tile_start * num_pieces +
-// p * R + r)], num_pieces = ceil(cols / 32), the last one padded with zeros.
+// p * R + r)], num_pieces = ceil(cols / 32), the last one padded with zeros; their values are times pair_unit.
 struct Activations {
   const ActBlock* blocks;  // where any panel is quantized
   const float* floats;     // where any panel is float
-  const uint16_t* pairs;   // where any panel is bf16_pairs
+  const uint16_t* pairs;   // where any panel is bf16_pairs or unpacked to them
   int32_t num_rows;
   int32_t cols;
   int32_t tile_rows;

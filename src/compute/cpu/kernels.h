@@ -38,7 +38,7 @@ namespace tidemill::cpu {
 struct KernelTable {
   const char* name;
   int32_t tile_rows;  // product_tile_rows
-  bool bf16_pairs;    // 16-bit float weights are packed, and rounded, so
+  bool bf16_pairs;    // weights, but for F32, are packed for products of BF16 pairs
   void (*product_panels)(const ProductTask&, int32_t, int32_t);
   void (*prepare_row)(const PrepareRow&);
   void (*norm_row)(const NormRow&);

@@ -1,6 +1,7 @@
 #include "compute/cpu/packed_matrix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,7 @@ struct PanelShape {
   size_t mins_per_block = 0;
   size_t scales_at = 0;
   size_t mins_at = 0;
+  size_t factors_at = 0;
   size_t bytes = 0;
 };
 
@@ -46,7 +48,8 @@ PanelShape panel_shape(const WeightKind& kind, DType type, int64_t cols) {
   shape.mins_per_block = kind.has_min ? shape.scales_per_block : 0;
   shape.scales_at = num_blocks * shape.codes_per_block;
   shape.mins_at = shape.scales_at + num_blocks * shape.scales_per_block;
-  shape.bytes = round_up(shape.mins_at + num_blocks * shape.mins_per_block);
+  shape.factors_at = shape.mins_at + num_blocks * shape.mins_per_block;
+  shape.bytes = round_up(shape.factors_at + (kind.unpacks_to_pairs ? panel_rows * sizeof(float) : 0));
   return shape;
 }
 
@@ -108,24 +111,80 @@ float get_scale(const uint8_t* p, bool half, size_t index) {
   return half_to_float(bits);
 }
 
-// The byte of a block's codes that holds input k of a lane, and for 4-bit codes the nibble.
-size_t code_offset(int bits, int lane, int k) {
-  const int within = bits == 4 ? k % 16 : k;
-  return static_cast<size_t>(within / 4 * 64 + lane * 4 + within % 4);
+// Where input k of a lane lies among a block's codes: the byte, and the bit in it.
+struct CodePlace {
+  size_t byte;
+  int bit;
+};
+
+CodePlace code_place(const WeightKind& kind, int lane, int k) {
+  if (kind.unpacks_to_pairs) {
+    const int per_word = 16 / kind.bits, in_vector = k % (2 * per_word);  // codes
+    const int bit = in_vector / 2 * kind.bits;
+    return {static_cast<size_t>(k / (2 * per_word) * 64 + (2 * lane + in_vector % 2) * 2 + bit / 8), bit % 8};
+  }
+  const int within = kind.bits == 4 ? k % 16 : k;
+  return {static_cast<size_t>(within / 4 * 64 + lane * 4 + within % 4), kind.bits == 4 && k >= 16 ? 4 : 0};
 }
 
-void pack_codes(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, int lane, size_t block,
+int zero_point(const WeightKind& kind) {
+  return kind.has_min ? 0 : 1 << kind.zero_shift;
+}
+
+int looked_up(const WeightKind& kind, int code) {
+  return kind.table ? kind.table[code] : code;
+}
+
+// A bound of what the halves of a row have to hold: its weights, and of an 8-bit block also their parts.
+float largest_half(const WeightKind& kind, const CodeBlock& block) {
+  constexpr float room = 1.0f / 32768;
+  float largest = 0;
+  const auto hold = [&](float value) { largest = std::max(largest, std::fabs(value)); };
+  for (int g = 0; g < kind.num_groups; ++g) {
+    const float min = kind.has_min ? block.mins[g] : 0.0f;
+    const auto weight = [&](int code) {
+      return block.scales[g] * static_cast<float>(looked_up(kind, code) - zero_point(kind)) + min;
+    };
+    for (int code = 0; kind.bits == 4 && code < 16; ++code) hold(weight(code));
+    const int group = block_k / kind.num_groups;
+    for (int k = g * group; kind.bits == 8 && k < (g + 1) * group; ++k) hold(weight(block.codes[k]));
+    for (const float part : {block.scales[g] * 128, min}) hold(part * room);
+  }
+  return largest;
+}
+
+// The power of two that brings a row's weights below 1 in magnitude: no half reaches 1, also not by rounding.
+float row_factor(const WeightKind& kind, const WeightPart& part, const std::byte* source) {
+  float largest = 0;
+  CodeBlock block = {};
+  for (int64_t b = 0; b < part.cols / block_k; ++b) {
+    read_codes(part.type, source, b, block);
+    largest = std::max(largest, largest_half(kind, block));
+  }
+  if (!(largest > 0) || !std::isfinite(largest)) return 1.0f;
+  int exponent = 0;
+  std::frexp(largest / 0.95f, &exponent);
+  return std::ldexp(1.0f, std::clamp(exponent, -60, 60));
+}
+
+float stored_scale(const WeightKind& kind, float scale) {
+  return kind.unpacks_to_pairs && kind.bits == 4 && !kind.table ? scale * nibble_unit : scale;
+}
+
+void pack_codes(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, int lane, size_t block, float factor,
                 const CodeBlock& from) {
   uint8_t* codes = panel + block * shape.codes_per_block;
   for (int k = 0; k < block_k; ++k) {
-    const bool high = kind.bits == 4 && k >= 16;
-    codes[code_offset(kind.bits, lane, k)] |= static_cast<uint8_t>(from.codes[k] << (high ? 4 : 0));
+    const CodePlace place = code_place(kind, lane, k);
+    codes[place.byte] |= static_cast<uint8_t>(from.codes[k] << place.bit);
   }
   for (int g = 0; g < kind.num_groups; ++g) {
     const auto at = static_cast<size_t>(g * panel_rows + lane);
-    put_scale(panel + shape.scales_at + block * shape.scales_per_block, kind.half_scales, at, from.scales[g]);
-    if (kind.has_min)
-      put_scale(panel + shape.mins_at + block * shape.mins_per_block, kind.half_scales, at, from.mins[g]);
+    put_scale(panel + shape.scales_at + block * shape.scales_per_block, kind.half_scales, at,
+              stored_scale(kind, from.scales[g] / factor));
+    if (kind.has_min) {
+      put_scale(panel + shape.mins_at + block * shape.mins_per_block, kind.half_scales, at, from.mins[g] / factor);
+    }
   }
 }
 
@@ -153,22 +212,21 @@ void pack_row(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, c
   const auto lane = static_cast<int>(row % panel_rows);
   const std::byte* source = file_row(part, row);
   if (kind.bits == 0) return pack_float_row(panel, kind.kind, part, source, lane);
+  const float factor = kind.unpacks_to_pairs ? row_factor(kind, part, source) : 1.0f;
+  if (kind.unpacks_to_pairs) {
+    const float stored = factor * (half_unit / pair_unit);
+    std::memcpy(panel + shape.factors_at + static_cast<size_t>(lane) * sizeof(stored), &stored, sizeof(stored));
+  }
   CodeBlock block = {};
   for (int64_t b = 0; b < part.cols / block_k; ++b) {
     read_codes(part.type, source, b, block);
-    pack_codes(panel, shape, kind, lane, static_cast<size_t>(b), block);
+    pack_codes(panel, shape, kind, lane, static_cast<size_t>(b), factor, block);
   }
-}
-
-WeightKind packed_kind(DType type, bool bf16_pairs) {
-  WeightKind kind = weight_kind(type);
-  if (bf16_pairs && (kind.kind == PackedKind::f16 || kind.kind == PackedKind::bf16)) kind.kind = PackedKind::bf16_pairs;
-  return kind;
 }
 
 // memory: of the matrix's first panel.
 void pack_panel(const PackedPart& packed, const WeightPart& part, int32_t index, std::byte* memory, size_t offset) {
-  const WeightKind kind = packed_kind(part.type, packed.panels.kind == PackedKind::bf16_pairs);
+  const WeightKind kind = weight_kind(part.type, packed.pairs);
   const PanelShape shape = panel_shape(kind, part.type, part.cols);
   uint8_t* panel = reinterpret_cast<uint8_t*>(memory) + offset + static_cast<size_t>(index) * packed.panels.stride;
   const int64_t first = int64_t{index} * panel_rows;
@@ -216,38 +274,44 @@ float float_at(const uint8_t* panel, PackedKind kind, int64_t k, int lane) {
   return kind == PackedKind::f16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
-void read_quantized_row(const PackedPart& part, const WeightKind& kind, const PanelShape& shape, const uint8_t* panel,
-                        int lane, int64_t cols, float* out) {
-  const int zero_point = kind.has_min ? 0 : 1 << part.panels.zero_shift;
+void read_quantized_row(const WeightKind& kind, const PanelShape& shape, const uint8_t* panel, int lane, int64_t cols,
+                        float* out) {
+  float factor = 1.0f;
+  if (kind.unpacks_to_pairs) {
+    std::memcpy(&factor, panel + shape.factors_at + static_cast<size_t>(lane) * sizeof(factor), sizeof(factor));
+    factor *= pair_unit / half_unit;
+  }
+  const float min_factor = factor;
+  factor /= stored_scale(kind, 1.0f);
   for (int64_t k = 0; k < cols; ++k) {
     const auto block = static_cast<size_t>(k / block_k);
     const auto in_block = static_cast<int>(k % block_k);
-    uint8_t code = panel[block * shape.codes_per_block + code_offset(kind.bits, lane, in_block)];
-    if (kind.bits == 4) code = in_block < 16 ? code & 0xF : code >> 4;
-    if (kind.table) code = kind.table[code];
+    const CodePlace place = code_place(kind, lane, in_block);
+    int code = panel[block * shape.codes_per_block + place.byte] >> place.bit;
+    code = looked_up(kind, kind.bits == 4 ? code & 0xF : code);
     const auto at = static_cast<size_t>(in_block * kind.num_groups / block_k * panel_rows + lane);
     const uint8_t* scales = panel + shape.scales_at + block * shape.scales_per_block;
     const uint8_t* mins = panel + shape.mins_at + block * shape.mins_per_block;
-    const float product = get_scale(scales, kind.half_scales, at) * static_cast<float>(code - zero_point);
-    out[k] = kind.has_min ? product + get_scale(mins, kind.half_scales, at) : product;
+    const float product =
+        factor * get_scale(scales, kind.half_scales, at) * static_cast<float>(code - zero_point(kind));
+    out[k] = kind.has_min ? product + min_factor * get_scale(mins, kind.half_scales, at) : product;
   }
 }
 
 }  // namespace
 
 bool PackedMatrix::any_quantized() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) { return part.quantized; });
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const PackedPart& part) { return part.quantized && !part.pairs; });
 }
 
 bool PackedMatrix::any_float() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) {
-    return !part.quantized && part.panels.kind != PackedKind::bf16_pairs;
-  });
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const PackedPart& part) { return !part.quantized && !part.pairs; });
 }
 
 bool PackedMatrix::any_pairs() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const PackedPart& part) { return part.panels.kind == PackedKind::bf16_pairs; });
+  return std::any_of(parts_.begin(), parts_.end(), [](const PackedPart& part) { return part.pairs; });
 }
 
 int32_t PackedMatrix::num_pieces() const {
@@ -270,8 +334,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
     }
     return;
   }
-  const WeightKind kind = weight_kind(part.type);
-  read_quantized_row(part, kind, panel_shape(kind, part.type, cols_), panel, lane, cols_, out);
+  const WeightKind kind = weight_kind(part.type, part.pairs);
+  read_quantized_row(kind, panel_shape(kind, part.type, cols_), panel, lane, cols_, out);
 }
 
 Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
@@ -284,11 +348,12 @@ Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, M
   std::vector<size_t> offsets;
   size_t size_bytes = 0;
   for (const WeightPart& part : parts) {
-    const WeightKind kind = packed_kind(part.type, target.bf16_pairs);
+    const WeightKind kind = weight_kind(part.type, target.bf16_pairs);
     const PanelShape shape = panel_shape(kind, part.type, part.cols);
     PackedPart& packed = matrix->parts_.emplace_back();
     packed.type = part.type;
     packed.quantized = kind.bits != 0;
+    packed.pairs = target.bf16_pairs && kind.kind != PackedKind::f32;
     packed.first_output = static_cast<int32_t>(matrix->rows_);
     packed.num_panels = static_cast<int32_t>((part.rows + panel_rows - 1) / panel_rows);
     packed.panels = {.data = nullptr,

@@ -1,9 +1,9 @@
 // A weight matrix as panels of 16 output rows: one layout for all instruction sets (kernel_types.h has it in bytes).
 //
-// Immutable after packing, so any thread may read. Every quantized type is represented exactly; F16
-// is rounded to BF16 for the matrix unit. Rows of a part that do
-// not fill its last panel are padded with zero weights. In a gated matrix the panels of gate and up alternate, so that
-// one worker reads both in one stream.
+// Immutable after packing, so any thread may read. Every quantized type is represented exactly; for the matrix unit,
+// F16 is rounded to BF16, and scales and mins to halves times a power of two per row. Rows of a part that do not fill
+// its last panel are padded with zero weights. In a gated matrix the panels of gate and up alternate, so that one
+// worker reads both in one stream.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 namespace tidemill::cpu {
 
 // Raised with every change of the bytes of a packed matrix: files of another version are not read.
-inline constexpr int packed_layout_version = 1;
+inline constexpr int packed_layout_version = 2;
 
 // Who packs, and where the result lies. Panels are packed, and so first touched, by the workers of the memory node
 // whose workers claim them in a product.
@@ -29,7 +29,7 @@ struct PackTarget {
   WorkClaim& claim;
   WeightArena& arena;
   PackedStore* store = nullptr;  // where packed matrices are looked up and noted; null = nowhere
-  bool bf16_pairs = false;       // 16-bit floats are packed as pairs of BF16
+  bool bf16_pairs = false;       // for kernels that multiply pairs of BF16
 };
 
 // One part's panels, and where its rows begin among the matrix's outputs.
@@ -39,6 +39,7 @@ struct PackedPart {
   int32_t num_panels = 0;
   DType type = DType::f32;  // in the file
   bool quantized = false;
+  bool pairs = false;  // multiplied as pairs of BF16
 };
 
 class PackedMatrix : public Matrix {
@@ -49,8 +50,9 @@ class PackedMatrix : public Matrix {
 
   MatrixLayout layout() const { return layout_; }
   std::span<const PackedPart> parts() const { return parts_; }
+  // Whether any part multiplies int8 blocks, floats, or pairs of BF16.
   bool any_quantized() const;
-  bool any_float() const;  // of the kinds that multiply floats
+  bool any_float() const;
   bool any_pairs() const;
 
   // Pieces of work in a product: panels, numbered through all parts; pairs of panels in a gated matrix.
@@ -69,8 +71,8 @@ class PackedMatrix : public Matrix {
   WeightMemory memory_;
 };
 
-// Packs on all threads of the pool, 16-bit floats as bf16_pairs where the kernels want them so, or takes what the store
-// has. An Error names the part and the shape that is not possible.
+// Packs on all threads of the pool, or takes what the store has. An Error names the part and the shape that is not
+// possible.
 Result<std::unique_ptr<Matrix>> pack_matrix(std::span<const WeightPart> parts, MatrixLayout layout,
                                             const PackTarget& target);
 

@@ -121,7 +121,9 @@ void read_half_scales(DType type, const std::byte* src, CodeBlock& out) {
 
 }  // namespace
 
-WeightKind weight_kind(DType type) {
+namespace {
+
+WeightKind kind_in_file(DType type) {
   switch (type) {
     case DType::f32:
       return {.kind = PackedKind::f32};
@@ -155,6 +157,24 @@ WeightKind weight_kind(DType type) {
       return {.kind = PackedKind::c4_zero_f, .zero_shift = 4, .table = e2m1_table, .bits = 4};
   }
   invariant_broken("every weight type has a packed kind", __FILE__, __LINE__);
+}
+
+PackedKind unpacked_to_pairs(const WeightKind& kind) {
+  if (kind.bits == 0) return kind.kind == PackedKind::f32 ? PackedKind::f32 : PackedKind::bf16_pairs;
+  if (kind.table) return PackedKind::p4_table;
+  if (kind.bits == 4) return kind.has_min ? PackedKind::p4_min : PackedKind::p4_zero;
+  if (kind.num_groups == 2) return kind.has_min ? PackedKind::p8x2_min : PackedKind::p8x2_zero;
+  return kind.has_min ? PackedKind::p8_min : PackedKind::p8_zero;
+}
+
+}  // namespace
+
+WeightKind weight_kind(DType type, bool for_pairs) {
+  WeightKind kind = kind_in_file(type);
+  if (!for_pairs) return kind;
+  kind.kind = unpacked_to_pairs(kind);
+  kind.unpacks_to_pairs = kind.half_scales = kind.bits != 0;
+  return kind;
 }
 
 void read_codes(DType type, const std::byte* row, int64_t index, CodeBlock& out) {

@@ -20,10 +20,12 @@ struct WeightKind {
   int num_groups = 1;              // scales (and mins) per block of 32
   bool has_min = false;
   bool half_scales = false;
+  bool unpacks_to_pairs = false;  // a kind of the matrix unit
 };
 
-// How weights of this file type are packed.
-WeightKind weight_kind(DType type);
+// How weights of this file type are packed. for_pairs: for kernels that multiply pairs of BF16, which take everything
+// but F32 so.
+WeightKind weight_kind(DType type, bool for_pairs);
 
 // 32 weights of one row. Codes are those that a panel stores: before the table lookup, for kinds that have one.
 struct CodeBlock {

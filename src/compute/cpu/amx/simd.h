@@ -1,8 +1,8 @@
 // Tiles of the matrix unit (AMX), beside the vectors of AVX-512. Internal linkage only.
 //
 // Tile registers belong to a thread; a kernel configures them, uses them and gives them back before it returns, so that
-// nothing is saved with the thread between two kernels. Tiles 0 to 3 hold sums, [16 rows][16 outputs]; tiles 4 and 5
-// activations, [16 rows][bytes of one product]; tiles 6 and 7 weights, [bytes / 4][16 outputs x 4 bytes].
+// nothing is saved with the thread between two kernels. Tiles 0 to 3 hold sums, [rows][16 outputs]; tiles 4 and 5
+// activations, [rows][32 inputs]; tiles 6 and 7 weights, [16 pairs of inputs][16 outputs][2 inputs].
 #pragma once
 
 #define TM_ISA amx
@@ -13,27 +13,21 @@ namespace {
 
 constexpr int tile_rows = 16, tile_stride = 64;
 
-// The shapes of the tiles for products of `bytes` bytes (16, 32 or 64) of a row; ends with the scope.
+// Shapes for `rows` (1 to 16) rows of activations; ends with the scope.
 class TileScope {
  public:
-  TileScope() = default;
-  ~TileScope() {
-    if (bytes_ != 0) asm volatile("tilerelease" ::: "memory");
-  }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-
-  void configure(int bytes) {
-    if (bytes == bytes_) return;
-    bytes_ = bytes;
+  explicit TileScope(int rows) {
     Shapes shapes = {};
     shapes.palette = 1;
     for (int i = 0; i < 8; ++i) {
-      shapes.row_bytes[i] = static_cast<uint16_t>(i == 4 || i == 5 ? bytes : tile_stride);
-      shapes.rows[i] = static_cast<uint8_t>(i < 6 ? tile_rows : bytes / 4);
+      shapes.row_bytes[i] = tile_stride;
+      shapes.rows[i] = static_cast<uint8_t>(i < 6 ? rows : tile_rows);
     }
     asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
   }
+  ~TileScope() { asm volatile("tilerelease" ::: "memory"); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
 
  private:
   struct alignas(64) Shapes {  // as ldtilecfg reads it
@@ -42,7 +36,6 @@ class TileScope {
     uint16_t row_bytes[16];
     uint8_t rows[16];
   };
-  int bytes_ = 0;
 };
 
 // GCC's own tile loads do not tell the compiler that they read memory, so these are written out.
@@ -58,12 +51,6 @@ template <int T>
 TM_INLINE void tile_zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(T) : "memory");
 }
-// Sums += activations (signed bytes) x weights (signed bytes), whole numbers.
-template <int Sums, int Acts, int Weights>
-TM_INLINE void tile_dot() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Acts), "i"(Weights) : "memory");
-}
-
 // Sums (floats) += activations x weights, both pairs of bfloats.
 template <int Sums, int Acts, int Weights>
 TM_INLINE void tile_dot_pairs() {

@@ -159,7 +159,10 @@ TM_INLINE F activate(ActivationKind kind, F x) {
   return x;
 }
 
-inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*tile)[panel_rows]) {
+// The epilogue of a stacked product's tile. Scaled: its sums are to be multiplied by `factor` first.
+template <bool Scaled = false>
+inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*tile)[panel_rows],
+                       F factor = f_zero()) {
   const int first = panel * panel_rows;
   const int n = task.panels.num_outputs - first < panel_rows ? task.panels.num_outputs - first : panel_rows;
   const F bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
@@ -170,15 +173,17 @@ inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows
   const bool accumulate = task.accumulate;
   float* out = task.output + row * stride + first;
   for (int r = 0; r < rows; ++r, out += stride) {
-    F value = f_mul(scale, f_add(f_load(tile[r]), bias));
+    const F sum = Scaled ? f_mul(factor, f_load(tile[r])) : f_load(tile[r]);
+    F value = f_mul(scale, f_add(sum, bias));
     if (softcap > 0) value = f_softcap(value, softcap);
     if (accumulate) value = f_add(f_load_n(out, n), value);
     f_store_n(out, value, n);
   }
 }
 
+template <bool Scaled = false>
 inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*gate)[panel_rows],
-                             const float (*up)[panel_rows]) {
+                             const float (*up)[panel_rows], F gate_factor = f_zero(), F up_factor = f_zero()) {
   const int first = panel * panel_rows;
   const int n = task.panels.num_outputs - first < panel_rows ? task.panels.num_outputs - first : panel_rows;
   const F gate_bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
@@ -189,8 +194,10 @@ inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, in
   const bool accumulate = task.accumulate;
   float* out = task.output + row * stride + first;
   for (int r = 0; r < rows; ++r, out += stride) {
-    const F g = activate(activation, f_add(f_load(gate[r]), gate_bias));
-    F value = f_mul(scale, f_mul(g, f_add(f_load(up[r]), up_bias)));
+    const F gate_sum = Scaled ? f_mul(gate_factor, f_load(gate[r])) : f_load(gate[r]);
+    const F up_sum = Scaled ? f_mul(up_factor, f_load(up[r])) : f_load(up[r]);
+    const F g = activate(activation, f_add(gate_sum, gate_bias));
+    F value = f_mul(scale, f_mul(g, f_add(up_sum, up_bias)));
     if (accumulate) value = f_add(f_load_n(out, n), value);
     f_store_n(out, value, n);
   }
@@ -227,7 +234,14 @@ inline void panel_tile(const Panels& panels, int32_t panel, const Activations& i
     case PackedKind::bf16:
       return float_rows<BFloat>(data, input, row, rows, out);
     case PackedKind::bf16_pairs:
-      return;  // for kernels that ask for them only
+    case PackedKind::p4_zero:
+    case PackedKind::p4_min:
+    case PackedKind::p4_table:
+    case PackedKind::p8_zero:
+    case PackedKind::p8_min:
+    case PackedKind::p8x2_zero:
+    case PackedKind::p8x2_min:
+      return;  // for kernels that multiply pairs
     case PackedKind::u4_zero_h:
       return quantized_rows<Quantized<Half, 4, false>>(panels, data, input, row, rows, out);
     case PackedKind::u4_min_h:

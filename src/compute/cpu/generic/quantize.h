@@ -31,11 +31,12 @@ TM_INLINE void quantize_block(const float* x, ActBlock* out) {
   }
 }
 
-// The first `count` of 32 inputs as bfloats, then zeros.
+// The first `count` of 32 inputs times pair_unit as bfloats, then zeros.
 TM_INLINE void round_piece(const float* x, int count, uint16_t* out) {
   const int low = count < 16 ? count : 16, high = count < 32 ? count - low : 16;
-  f_store_as(reinterpret_cast<BFloat*>(out), f_load_n(x, low));
-  f_store_as(reinterpret_cast<BFloat*>(out + 16), f_load_n(x + low, high));
+  const F unit = f_set(cpu::pair_unit);
+  f_store_as(reinterpret_cast<BFloat*>(out), f_mul(unit, f_load_n(x, low)));
+  f_store_as(reinterpret_cast<BFloat*>(out + 16), f_mul(unit, f_load_n(x + low, high)));
 }
 
 }  // namespace
