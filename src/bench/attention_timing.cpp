@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/check.h"
 #include "base/thread_pool.h"
 #include "compute/half.h"
 
@@ -27,23 +28,27 @@ double seconds_of(int32_t num_threads, Work&& work) {
   return now_seconds(clock) - start;
 }
 
-// Finite values in the format, around one half: a pattern that repeats.
-void fill(std::byte* bytes, size_t size, KvFormat format) {
+// Halves around zero: a pattern that repeats.
+void fill(std::byte* bytes, size_t size) {
   std::mt19937 random(1);
-  const size_t value_bytes = bytes_per_value(format);
-  std::vector<std::byte> pattern(size_t{1} << 16);
-  for (size_t i = 0; i < pattern.size(); i += value_bytes) {
-    const float value = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
-    if (format == KvFormat::fp32) {
-      std::memcpy(pattern.data() + i, &value, sizeof(value));
-      continue;
-    }
-    const uint16_t bits = format == KvFormat::fp16 ? float_to_half(value) : float_to_bfloat(value);
-    std::memcpy(pattern.data() + i, &bits, sizeof(bits));
+  std::vector<uint16_t> pattern(size_t{1} << 15);
+  for (uint16_t& half : pattern) half = float_to_half(static_cast<float>(random() % 2001) * 1e-3f - 1.0f);
+  for (size_t i = 0; i < size; i += pattern.size() * 2) {
+    std::memcpy(bytes + i, pattern.data(), std::min(pattern.size() * 2, size - i));
   }
-  for (size_t i = 0; i < size; i += pattern.size()) {
-    std::memcpy(bytes + i, pattern.data(), std::min(pattern.size(), size - i));
-  }
+}
+
+// All slots get the same encoded block.
+void fill_encoded(Backend& backend, const KvShape& shape, const KvArena& arena, int32_t num_layers, size_t num_slots) {
+  const KvBlockFormat tail = arena.format.tail();
+  const size_t layer_bytes = shape.layer_bytes(tail), slot_bytes = layer_bytes * static_cast<size_t>(num_layers);
+  const std::unique_ptr<Buffer> memory = backend.allocate(slot_bytes / sizeof(float));
+  auto* bytes = reinterpret_cast<std::byte*>(memory->data());
+  fill(bytes, slot_bytes);
+  const KvArena arenas[] = {{bytes, slot_bytes, layer_bytes, tail}, arena};
+  std::vector<KvSeals::Pair> pairs(num_slots);
+  for (size_t i = 0; i < num_slots; ++i) pairs[i] = {{0, 0}, {static_cast<uint32_t>(i), 1}};
+  backend.seal({.shape = shape, .arenas = arenas, .num_layers = num_layers, .pairs = pairs});
 }
 
 using Vector = uint64_t __attribute__((vector_size(64)));
@@ -79,8 +84,13 @@ AttentionTime time_attention(Backend& backend, const AttentionShape& shape, cons
   const size_t arena_bytes = slot_bytes * blocks_each * num_sequences;
   const std::unique_ptr<Buffer> memory = backend.allocate(arena_bytes / sizeof(float));
   auto* bytes = reinterpret_cast<std::byte*>(memory->data());
-  fill(bytes, arena_bytes, shape.format);
   const KvArena arena = {bytes, slot_bytes, layer_bytes, shape.format};
+  if (shape.format.encoded()) {
+    fill_encoded(backend, kv_shape, arena, shape.num_layers, blocks_each * num_sequences);
+  } else {
+    TM_CHECK(shape.format == KvFormat::fp16, "of the plain formats fp16 is measured");
+    fill(bytes, arena_bytes);
+  }
 
   std::vector<uint32_t> slots(blocks_each * num_sequences);
   std::iota(slots.begin(), slots.end(), 0);
@@ -129,8 +139,7 @@ AttentionTime time_attention(Backend& backend, const AttentionShape& shape, cons
       shape.window > 0 ? std::min(load.length, shape.window + load.rows_each - 1) : load.length;
   const double layers = static_cast<double>(shape.num_layers) * load.num_sequences;
   time.macs = 2.0 * layers * shape.num_heads * shape.head_dim * pairs;
-  time.read_bytes = 2.0 * layers * shape.num_kv_heads * shape.head_dim * static_cast<double>(read_positions) *
-                    static_cast<double>(bytes_per_value(shape.format));
+  time.read_bytes = layers * static_cast<double>(read_positions) * static_cast<double>(layer_bytes) / shape.block_size;
   time.read_seconds *= time.read_bytes / static_cast<double>(arena_bytes);
   return time;
 }

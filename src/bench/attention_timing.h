@@ -16,7 +16,7 @@ struct AttentionShape {
   int32_t num_layers = 30, num_heads = 9, num_kv_heads = 3, head_dim = 64;
   int32_t window = 0;  // 0 = none
   int32_t block_size = 32;
-  KvFormat format = KvFormat::fp16;
+  KvBlockFormat format = KvFormat::fp16;
 };
 
 // The last rows of sequences of equal length: one row each in decode, many in prefill.

@@ -121,7 +121,7 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   if (!memory) return memory.error();
   stack.memory = *memory;
   Result<std::unique_ptr<KvStorage>> storage =
-      KvStorage::make(layout, config.block_size_tokens, stack.kv_formats, memory->kv_budget_bytes);
+      KvStorage::make(layout, config.block_size_tokens, stack.kv_formats, memory->kv_budget_bytes, stack.backend.get());
   if (!storage) return storage.error();
   stack.storage = *std::move(storage);
   config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
@@ -143,18 +143,6 @@ void add_end_tokens(EngineStack& stack, const ModelConfig& config) {
 }
 
 }  // namespace
-
-const char* kv_format_name(KvFormat format) {
-  switch (format) {
-    case KvFormat::fp32:
-      return "fp32";
-    case KvFormat::fp16:
-      return "fp16";
-    case KvFormat::bf16:
-      return "bf16";
-  }
-  return "";
-}
 
 int32_t longest_that_fits(const EngineStack& stack, int32_t wanted) {
   const auto fits = [&stack](int32_t tokens) {
@@ -183,10 +171,16 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
     return error("--max-model-len {} is more than the {} positions that the model was trained on",
                  options.max_model_len, config->context_length);
   }
+  for (int32_t layer : options.kv_choice.skipped_layers) {
+    if (layer >= config->num_layers) {
+      return error("--kv-cache-dtype-skip-layers names layer {}; the model has {}, from 0 on", layer,
+                   config->num_layers);
+    }
+  }
   auto stack = std::make_unique<EngineStack>();
   stack->name = files->name;
   stack->family = config->family;
-  stack->kv_formats = options.kv_formats;
+  stack->kv_formats = options.kv_choice.formats();
   stack->engine_config = options.engine;
   if (Result<void> done = load_text(*stack, *files, options); !done) return done.error();
   if (Result<void> done = load_weights(*stack, *files, *config, options, progress); !done) return done.error();
@@ -197,7 +191,7 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   if (options.max_model_len == RunOptions::auto_length) {
     engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
   }
-  engine.kv_format_key = fmt::format("{}/{}", kv_format_name(options.kv_formats.sealed), engine.block_size_tokens);
+  engine.kv_format_key = kv_format_key(stack->kv_formats, engine.block_size_tokens);
   add_end_tokens(*stack, *config);
   return stack;
 }

@@ -52,9 +52,6 @@ struct LoadProgress {
 Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options,
                                                        const std::function<void(LoadProgress)>& progress);
 
-// As --kv-cache-dtype names it.
-const char* kv_format_name(KvFormat format);
-
 // The longest sequence, of at most `wanted` tokens, that fits into the stack's KV cache alone.
 int32_t longest_that_fits(const EngineStack& stack, int32_t wanted);
 

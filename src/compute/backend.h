@@ -98,7 +98,8 @@ struct Rotary {
 };
 
 // Takes the rows of query, key and value, normalizes and rotates queries and keys in place, and writes keys and values
-// (rounded to the block's format) into their blocks.
+// (rounded to tail precision) into their blocks. Then encodes the blocks that are full now, as far as rows of this step
+// read them in their stored form.
 struct RotateAndStore {
   Rows qkv{};  // [n, num_heads*head_dim + num_kv_heads*(head_dim + value_dim)]
   int32_t num_heads = 0;
@@ -112,7 +113,9 @@ struct RotateAndStore {
   TraceLabel label{.name = "rotate and store"};
 };
 
-// Causal attention of every row over the keys of its own sequence, block-causal as docs/architecture.md describes.
+// Causal attention of every row over the keys of its own sequence, block-causal as docs/architecture.md describes: a
+// row reads its own block in tail precision and those before it as they are stored. Where blocks are encoded, it
+// follows the rotate_and_store of the same layer and view.
 struct Attention {
   Rows qkv{};  // queries are the first num_heads * head_dim columns
   int32_t num_heads = 0;
@@ -150,6 +153,8 @@ class Backend {
   virtual void product(const Product& args) = 0;
   virtual void rotate_and_store(const RotateAndStore& args) = 0;
   virtual void attention(const Attention& args) = 0;
+  // Encodes full blocks from tail into storage slots.
+  virtual void seal(const KvSeals& args) = 0;
   // x = norm(x) where input is x itself; accumulate adds: output = [output +] scale * norm(input).
   virtual void normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) = 0;
   // output[i] = input[row_ids[i]]

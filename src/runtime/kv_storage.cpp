@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -16,47 +17,91 @@ size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-size_t slot_bytes(const KvLayerGroup& group, int32_t block_size, KvFormat format) {
+KvShape shape_of(const KvLayerGroup& group, int32_t block_size) {
   KvShape shape = group.shape;
   shape.block_size = block_size;
-  return shape.layer_bytes(format) * group.layers.size();
+  return shape;
+}
+
+size_t tail_slot_bytes(const KvLayerGroup& group, int32_t block_size, const KvFormats& formats) {
+  return shape_of(group, block_size).layer_bytes(formats.tail()) * group.layers.size();
+}
+
+size_t sealed_slot_bytes(const KvLayerGroup& group, int32_t block_size, const KvFormats& formats) {
+  size_t bytes = 0;
+  for (int32_t layer : group.layers) {
+    bytes += shape_of(group, block_size).layer_bytes(formats.of_layer(group, layer));
+  }
+  return bytes;
+}
+
+bool is_encoded(const KvLayerGroup& group, const KvFormats& formats) {
+  return std::ranges::any_of(group.layers, [&](int32_t layer) { return formats.of_layer(group, layer).encoded(); });
+}
+
+std::vector<KvLayerPart> parts_of(const KvLayerGroup& group, const KvShape& shape, const KvFormats& formats) {
+  std::vector<KvLayerPart> parts;
+  size_t offset = 0;
+  for (int32_t layer : group.layers) {
+    const KvBlockFormat format = formats.of_layer(group, layer);
+    parts.push_back({offset, format});
+    offset += shape.layer_bytes(format);
+  }
+  return parts;
+}
+
+// The largest power of two that divides a key.
+int32_t hadamard_size(int32_t head_dim) {
+  return head_dim & -head_dim;
 }
 
 }  // namespace
 
-std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size, KvFormats formats) {
+std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size, const KvFormats& formats) {
   std::vector<BlockGroup> groups;
   for (const KvLayerGroup& group : layout.groups)
-    groups.push_back({.tail_bytes = slot_bytes(group, block_size, formats.tail()),
-                      .sealed_bytes = slot_bytes(group, block_size, formats.sealed),
-                      .same_format = formats.tail() == formats.sealed,
+    groups.push_back({.tail_bytes = tail_slot_bytes(group, block_size, formats),
+                      .sealed_bytes = sealed_slot_bytes(group, block_size, formats),
+                      .same_format = !is_encoded(group, formats),
                       .window_tokens = group.window});
   return groups;
 }
 
-Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32_t block_size, KvFormats formats,
-                                                   size_t budget_bytes) {
+Result<void> KvStorage::add_arena(size_t slot_bytes, size_t budget_bytes, KvArena arena) {
+  const size_t reserve = round_up(budget_bytes + slot_bytes, page_bytes);
+  void* base = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED)
+    return error("the system refused {} bytes of address space for the KV cache: {}", reserve, strerror(errno));
+  // A step walks through hundreds of megabytes in runs of a few pages; without large ones it waits for translations.
+  madvise(base, reserve, MADV_HUGEPAGE);
+  arena.base = static_cast<std::byte*>(base);
+  arena.slot_bytes = slot_bytes;
+  arenas_.push_back(arena);
+  arena_bytes_.push_back(reserve);
+  return {};
+}
+
+Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
+                                                   size_t budget_bytes, Backend* backend) {
   std::unique_ptr<KvStorage> storage(new KvStorage);
   storage->block_size_ = block_size;
+  storage->backend_ = backend;
+  storage->parts_.reserve(layout.groups.size());
   for (const KvLayerGroup& group : layout.groups) {
-    KvShape shape = group.shape;
-    shape.block_size = block_size;
+    const KvShape shape = shape_of(group, block_size);
+    const bool encoded = is_encoded(group, formats);
+    TM_CHECK(!encoded || backend != nullptr, "who encodes blocks has a backend for it");
     storage->shapes_.push_back(shape);
-    for (KvFormat format : {formats.tail(), formats.sealed}) {
-      const size_t bytes_per_slot = slot_bytes(group, block_size, format);
-      const size_t reserve = round_up(budget_bytes + bytes_per_slot, page_bytes);
-      void* base = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (base == MAP_FAILED)
-        return error("the system refused {} bytes of address space for the KV cache: {}", reserve, strerror(errno));
-      // A step walks through hundreds of megabytes in runs of a few pages; without large ones it waits for
-      // translations.
-      madvise(base, reserve, MADV_HUGEPAGE);
-      storage->arenas_.push_back({.base = static_cast<std::byte*>(base),
-                                  .slot_bytes = bytes_per_slot,
-                                  .layer_bytes = shape.layer_bytes(format),
-                                  .format = format});
-      storage->arena_bytes_.push_back(reserve);
-    }
+    storage->num_layers_.push_back(static_cast<int32_t>(group.layers.size()));
+    storage->hadamard_.push_back(formats.rotate ? hadamard_size(shape.head_dim) : 0);
+    storage->storage_classes_.push_back(encoded ? static_cast<int32_t>(storage->arenas_.size()) + 1 : -1);
+    storage->parts_.push_back(parts_of(group, shape, formats));
+    const KvArena tail = {.layer_bytes = shape.layer_bytes(formats.tail()), .format = formats.tail()};
+    const KvArena sealed = {.format = formats.sealed, .parts = storage->parts_.back()};
+    Result<void> made = storage->add_arena(tail_slot_bytes(group, block_size, formats), budget_bytes, tail);
+    if (!made) return made.error();
+    made = storage->add_arena(sealed_slot_bytes(group, block_size, formats), budget_bytes, encoded ? sealed : tail);
+    if (!made) return made.error();
   }
   return storage;
 }
@@ -73,23 +118,44 @@ std::byte* KvStorage::slot(BlockPlace place) const {
   return arena.base + place.slot * arena.slot_bytes;
 }
 
-void KvStorage::move(const BlockMove& move) {
-  switch (move.kind) {
-    case MoveKind::copy:
-      TM_CHECK(move.from.size_class == move.to.size_class, "a copy keeps its format");
-      std::memcpy(slot(move.to), slot(move.from), arenas_[move.from.size_class].slot_bytes);
-      return;
-    case MoveKind::drop: {
-      // Only whole pages inside the slot can be given back; its neighbours share the pages at both ends.
-      std::byte* begin = slot(move.from);
-      const auto address = reinterpret_cast<uintptr_t>(begin);
-      const uintptr_t first = round_up(address, page_bytes);
-      const uintptr_t last = (address + arenas_[move.from.size_class].slot_bytes) / page_bytes * page_bytes;
-      if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-      return;
+void KvStorage::seal(std::span<const BlockMove> moves) {
+  const auto group = static_cast<size_t>(moves.front().group);
+  TM_CHECK(group < shapes_.size() && backend_ != nullptr, "blocks of a group that is encoded are sealed");
+  sealed_pairs_.clear();
+  for (const BlockMove& move : moves) {
+    slot(move.from);  // checks both
+    slot(move.to);
+    sealed_pairs_.push_back({move.from, move.to});
+  }
+  backend_->seal(
+      {.shape = shapes_[group], .arenas = arenas_, .num_layers = num_layers_[group], .pairs = sealed_pairs_});
+}
+
+void KvStorage::move(std::span<const BlockMove> moves) {
+  for (size_t i = 0; i < moves.size();) {
+    const BlockMove& move = moves[i];
+    size_t end = i + 1;
+    switch (move.kind) {
+      case MoveKind::copy:
+        TM_CHECK(move.from.size_class == move.to.size_class, "a copy keeps its format");
+        std::memcpy(slot(move.to), slot(move.from), arenas_[move.from.size_class].slot_bytes);
+        break;
+      case MoveKind::drop: {
+        // Only whole pages inside the slot can be given back; its neighbours share the pages at both ends.
+        std::byte* begin = slot(move.from);
+        const auto address = reinterpret_cast<uintptr_t>(begin);
+        const uintptr_t first = round_up(address, page_bytes);
+        const uintptr_t last = (address + arenas_[move.from.size_class].slot_bytes) / page_bytes * page_bytes;
+        if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+        break;
+      }
+      case MoveKind::seal:
+        // Tails and storage slots are of different classes, so seals don't wait for one another.
+        while (end < moves.size() && moves[end].kind == MoveKind::seal && moves[end].group == move.group) ++end;
+        seal(moves.subspan(i, end - i));
+        break;
     }
-    case MoveKind::seal:
-      TM_CHECK(false, "formats of today are not re-encoded");
+    i = end;
   }
 }
 

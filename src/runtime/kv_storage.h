@@ -8,34 +8,33 @@
 // Engine thread only. Owns its mappings. Addresses stay valid for its lifetime.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/block_place.h"
 #include "base/result.h"
+#include "compute/backend.h"
 #include "compute/paged_kv.h"
 #include "engine/engine_config.h"
 #include "engine/step_plan.h"
 #include "model/model.h"
+#include "runtime/kv_formats.h"
 
 namespace tidemill {
 
-// The formats of a cache: what a full block is stored in, and what the partly filled tail is kept in.
-struct KvFormats {
-  KvFormat sealed = KvFormat::fp16;
-  KvFormat tail() const { return sealed; }  // every format of today is at least as wide as fp16
-};
-
 // What the pool and the scheduler must know of a model's layer groups.
-std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size, KvFormats formats);
+std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size, const KvFormats& formats);
 
 class KvStorage {
  public:
-  // An Error when the system does not give the address space.
-  static Result<std::unique_ptr<KvStorage>> make(const KvLayout& layout, int32_t block_size, KvFormats formats,
-                                                 size_t budget_bytes);
+  // An Error when the system does not give the address space. The backend, which must outlive the storage, encodes; it
+  // is needed where a format does.
+  static Result<std::unique_ptr<KvStorage>> make(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
+                                                 size_t budget_bytes, Backend* backend = nullptr);
   ~KvStorage();
   KvStorage(const KvStorage&) = delete;
   KvStorage& operator=(const KvStorage&) = delete;
@@ -46,15 +45,34 @@ class KvStorage {
   const KvShape& shape(size_t group) const { return shapes_[group]; }
   size_t num_groups() const { return shapes_.size(); }
 
-  void move(const BlockMove& move);
+  // Whether full blocks of some group are other bytes than their tails.
+  bool encodes() const {
+    return std::ranges::any_of(storage_classes_, [](int32_t c) { return c >= 0; });
+  }
+  // The class of a group's full blocks; -1 where they lie as their tails do.
+  int32_t storage_class(size_t group) const { return storage_classes_[group]; }
+  // Size of the Hadamard matrices of a group's keys; 0 = none.
+  int32_t hadamard(size_t group) const { return hadamard_[group]; }
+
+  // In order; seals that follow one another are shared out over the backend's threads.
+  void move(std::span<const BlockMove> moves);
+  void move(const BlockMove& one) { move({&one, 1}); }
 
  private:
   KvStorage() = default;
   std::byte* slot(BlockPlace place) const;
+  Result<void> add_arena(size_t slot_bytes, size_t budget_bytes, KvArena arena);
+  void seal(std::span<const BlockMove> moves);
 
   int32_t block_size_ = 0;
-  std::vector<KvShape> shapes_;  // by group
-  std::vector<KvArena> arenas_;  // by size class
+  Backend* backend_ = nullptr;
+  std::vector<KvShape> shapes_;                  // by group
+  std::vector<int32_t> num_layers_;              // by group
+  std::vector<int32_t> storage_classes_;         // by group
+  std::vector<int32_t> hadamard_;                // by group
+  std::vector<std::vector<KvLayerPart>> parts_;  // by group, of full blocks where layers differ
+  std::vector<KvSeals::Pair> sealed_pairs_;      // scratch
+  std::vector<KvArena> arenas_;                  // by size class
   std::vector<size_t> arena_bytes_;
 };
 

@@ -77,22 +77,25 @@ size_t available_memory_bytes() {
   return std::min(system_available_bytes(), cgroup_available_bytes());
 }
 
-size_t sequence_kv_bytes(const KvLayout& layout, int32_t block_size, KvFormats formats, int64_t num_tokens) {
+size_t sequence_kv_bytes(const KvLayout& layout, int32_t block_size, const KvFormats& formats, int64_t num_tokens) {
   const std::vector<BlockGroup> groups = block_groups(layout, block_size, formats);
   size_t total = 0;
-  for (size_t i = 0; i < groups.size(); ++i)
+  for (size_t i = 0; i < groups.size(); ++i) {
     total += groups[i].sealed_bytes * static_cast<size_t>(num_blocks_held(layout.groups[i], block_size, num_tokens));
+    if (!groups[i].same_format) total += groups[i].tail_bytes;
+  }
   return total;
 }
 
-size_t kv_bytes_per_token(const KvLayout& layout, KvFormats formats) {
+double kv_bytes_per_token(const KvLayout& layout, int32_t block_size, const KvFormats& formats) {
   size_t total = 0;
-  for (const BlockGroup& group : block_groups(layout, 1, formats)) total += group.sealed_bytes;
-  return total;
+  for (const BlockGroup& group : block_groups(layout, block_size, formats)) total += group.sealed_bytes;
+  return static_cast<double>(total) / block_size;
 }
 
-Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, KvFormats formats, size_t weight_bytes,
-                               size_t scratch_bytes, size_t available_bytes, const KvBudgetOptions& options) {
+Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
+                               size_t weight_bytes, size_t scratch_bytes, size_t available_bytes,
+                               const KvBudgetOptions& options) {
   MemoryPlan plan{.weight_bytes = weight_bytes,
                   .scratch_bytes = scratch_bytes,
                   .available_bytes = available_bytes,
@@ -119,7 +122,8 @@ Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, KvFor
   return plan;
 }
 
-int64_t num_sequences_that_fit(const MemoryPlan& plan, const KvLayout& layout, KvFormats formats, int64_t num_tokens) {
+int64_t num_sequences_that_fit(const MemoryPlan& plan, const KvLayout& layout, const KvFormats& formats,
+                               int64_t num_tokens) {
   const size_t each = sequence_kv_bytes(layout, plan.block_size_tokens, formats, num_tokens);
   return each == 0 ? 0 : static_cast<int64_t>(plan.kv_budget_bytes / each);
 }

@@ -35,16 +35,19 @@ struct MemoryPlan {
 // Memory that this process may still take: the least of the system's available memory and its cgroups' limits.
 size_t available_memory_bytes();
 
-// KV bytes that one sequence of num_tokens holds: whole blocks, windowed groups only what their window needs.
-size_t sequence_kv_bytes(const KvLayout& layout, int32_t block_size, KvFormats formats, int64_t num_tokens);
-// Bytes per token of a long sequence, all groups counted in full.
-size_t kv_bytes_per_token(const KvLayout& layout, KvFormats formats);
+// KV bytes that one sequence of num_tokens holds: whole blocks (and a tail where blocks are encoded), windowed groups
+// only what their window needs.
+size_t sequence_kv_bytes(const KvLayout& layout, int32_t block_size, const KvFormats& formats, int64_t num_tokens);
+// Bytes per token of a long sequence in sealed blocks, scales and padding included, all groups counted in full.
+double kv_bytes_per_token(const KvLayout& layout, int32_t block_size, const KvFormats& formats);
 
 // An Error when the budget holds not even one block of each group.
-Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, KvFormats formats, size_t weight_bytes,
-                               size_t scratch_bytes, size_t available_bytes, const KvBudgetOptions& options);
+Result<MemoryPlan> plan_memory(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
+                               size_t weight_bytes, size_t scratch_bytes, size_t available_bytes,
+                               const KvBudgetOptions& options);
 
 // How many sequences of num_tokens fit into the plan's cache at once.
-int64_t num_sequences_that_fit(const MemoryPlan& plan, const KvLayout& layout, KvFormats formats, int64_t num_tokens);
+int64_t num_sequences_that_fit(const MemoryPlan& plan, const KvLayout& layout, const KvFormats& formats,
+                               int64_t num_tokens);
 
 }  // namespace tidemill

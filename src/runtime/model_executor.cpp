@@ -11,6 +11,7 @@ namespace tidemill {
 ModelExecutor::ModelExecutor(Model& model, KvStorage& storage, ExecutorOptions options)
     : model_(model), storage_(storage), options_(options), states_(options.max_num_seqs), slice_(storage) {
   samplers_.resize(options_.backend != nullptr ? static_cast<size_t>(options_.backend->num_threads()) : 1);
+  if (storage_.encodes()) options_.max_rows = std::max(options_.max_rows, storage_.block_size());
   model_.reserve(options_.max_rows, options_.max_logit_rows);
 }
 
@@ -38,6 +39,16 @@ void ModelExecutor::update(const PlannedSequence& planned) {
   }
 }
 
+// Tables name the storage slot of a sealed block from now on.
+void ModelExecutor::follow_seals(std::span<const BlockMove> moves) {
+  for (const BlockMove& move : moves) {
+    if (move.kind != MoveKind::seal) continue;
+    for (SequenceState& state : states_) {
+      if (state.live) std::ranges::replace(state.tables[static_cast<size_t>(move.group)].places, move.from, move.to);
+    }
+  }
+}
+
 StepResult ModelExecutor::execute(const StepPlan& plan) {
   const auto begin = std::chrono::steady_clock::now();
   // An engine's step is wider; who runs plans by hand has none.
@@ -49,7 +60,8 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
     TM_CHECK(slot >= 0 && static_cast<size_t>(slot) < states_.size() && states_[slot].live, "an ended slot was live");
     states_[slot].live = false;
   }
-  for (const BlockMove& move : plan.moves) storage_.move(move);
+  storage_.move(plan.moves);
+  follow_seals(plan.moves);
   for (const PlannedSequence& planned : plan.sequences) update(planned);
 
   StepResult result = std::exchange(spare_, {});
@@ -62,7 +74,11 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
     const PlannedSequence& planned = plan.sequences[i];
     for (int32_t done = 0; done < planned.num_rows;) {
       const int32_t room = options_.max_rows - slice_.num_rows();
-      const int32_t num_rows = std::min(room, planned.num_rows - done);
+      const int32_t num_rows = rows_of_slice(planned, done, room);
+      if (num_rows == 0) {
+        run_slice(plan, result);
+        continue;
+      }
       slice_.add(states_[planned.slot], {i, planned.first_position + done, num_rows});
       done += num_rows;
       if (slice_.num_rows() == options_.max_rows) run_slice(plan, result);
@@ -72,6 +88,15 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
   if (own_step) trace->end_step(plan.step, plan.num_rows(), static_cast<int32_t>(plan.sequences.size()));
   result.duration_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+// How many of the rows that are left go into a slice with so much room. Where blocks are encoded, a slice ends in the
+// middle of a block only where the plan does: rows of a block that fills wait for it in scratch memory.
+int32_t ModelExecutor::rows_of_slice(const PlannedSequence& planned, int32_t done, int32_t room) const {
+  const int32_t rest = planned.num_rows - done;
+  if (rest <= room || !storage_.encodes()) return std::min(rest, room);
+  const int32_t first = planned.first_position + done, block_size = storage_.block_size();
+  return std::max(0, (first + room) / block_size * block_size - first);
 }
 
 void ModelExecutor::run_slice(const StepPlan& plan, StepResult& result) {

@@ -22,7 +22,7 @@ namespace tidemill {
 
 struct ExecutorOptions {
   int32_t max_num_seqs = 64;
-  int32_t max_rows = 256;         // of one slice
+  int32_t max_rows = 256;         // of one slice; at least a block where blocks are encoded
   int32_t max_logit_rows = 64;    // logits held at a time
   Backend* backend = nullptr;     // whose threads share the draws; null = the caller's alone
   StepTrace* trace = nullptr;     // null = no trace
@@ -49,6 +49,8 @@ class ModelExecutor final : public Executor {
   };
 
   void update(const PlannedSequence& planned);
+  void follow_seals(std::span<const BlockMove> moves);
+  int32_t rows_of_slice(const PlannedSequence& planned, int32_t done, int32_t room) const;
   void run_slice(const StepPlan& plan, StepResult& result);
   void collect(const StepPlan& plan, StepResult& result);
   void start_kept_rows(const StepPlan& plan);

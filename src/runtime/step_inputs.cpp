@@ -32,14 +32,18 @@ void StepSlice::add(const SequenceState& state, const RowRange& range) {
                                 .num_rows = range.num_rows,
                                 .first_position = range.first_position,
                                 .first_block = table.first_block,
-                                .places = std::span(table.places).first(num_places)});
+                                .places = std::span(table.places).first(num_places),
+                                .storage_class = storage_.storage_class(group)});
   }
   ranges_.push_back(range);
 }
 
 StepInputs StepSlice::inputs() {
   for (size_t group = 0; group < groups_.size(); ++group)
-    groups_[group] = {.shape = storage_.shape(group), .arenas = storage_.arenas(), .segments = segments_[group]};
+    groups_[group] = {.shape = storage_.shape(group),
+                      .arenas = storage_.arenas(),
+                      .segments = segments_[group],
+                      .hadamard = storage_.hadamard(group)};
   return {.tokens = tokens_, .positions = positions_, .groups = groups_};
 }
 

@@ -31,7 +31,8 @@ Result<std::unique_ptr<TextRunner>> TextRunner::make(Model& model, const TextRun
            "a text is run in whole blocks");
   EngineConfig config = config_for(model.kv_layout(), options);
   Result<std::unique_ptr<KvStorage>> storage =
-      KvStorage::make(model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes);
+      KvStorage::make(model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes,
+                      options.backend);
   if (!storage) return storage.error();
   return std::unique_ptr<TextRunner>(new TextRunner(model, options, *std::move(storage), std::move(config)));
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "compute/cpu/kernel_select.h"
 #include "compute/cpu/kernels.h"
 #include "model/model.h"
@@ -31,8 +32,9 @@ struct RowRange {
 
 class TestKv {
  public:
-  TestKv(const KvLayout& layout, KvFormat format, int32_t num_sequences, int32_t max_positions, int32_t block_size)
+  TestKv(const KvLayout& layout, KvBlockFormat format, int32_t num_sequences, int32_t max_positions, int32_t block_size)
       : blocks_per_sequence_((max_positions + block_size - 1) / block_size) {
+    TM_CHECK(!format.encoded(), "blocks stay where they are");
     for (const KvLayerGroup& group : layout.groups) {
       Group made;
       made.shape = group.shape;

@@ -59,6 +59,7 @@ struct Variant {
   KvReserve reserve = KvReserve::on_demand;
   PolicyKind policy = PolicyKind::first_come;
   uint32_t order_seed = 1;  // when each request joins
+  KvFormats formats{};
 };
 
 struct Outcome {
@@ -99,7 +100,7 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   EXPECT_TRUE(config.ok());
   auto model = load_model(*files->weights, *config, **backend, {});
   EXPECT_TRUE(model.ok());
-  const KvFormats formats{KvFormat::fp16};
+  const KvFormats& formats = variant.formats;
   EngineConfig engine_config;
   engine_config.groups = block_groups((*model)->kv_layout(), variant.block_size, formats);
   for (const BlockGroup& group : engine_config.groups)
@@ -113,7 +114,8 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   engine_config.kv_reserve = variant.reserve;
   engine_config.policy = variant.policy;
   engine_config.prefix_caching = variant.prefix_caching;
-  auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes);
+  auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes,
+                                 backend->get());
   EXPECT_TRUE(storage.ok());
   SystemClock clock;
   Collector collector;
@@ -230,6 +232,67 @@ TEST_P(CompanyTest, PreemptionsChangeNothing) {
     EXPECT_GT(last_stats_.num_preemptions, 0u);
   }
 }
+
+// The same of encoded blocks: what one step completes, another reads as stored, however rows are cut into steps.
+class EncodedCompanyTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  KvFormats formats() const {
+    const std::string& name = std::get<1>(GetParam());
+    KvFormats formats;
+    if (name == "int8") formats.sealed = KvFormat::int8;
+    if (name == "int8_by_channel") formats.sealed = {KvFormat::int8, KvScales::per_channel, KvFormat::int8};
+    if (name == "int8_int4") formats.sealed = {KvFormat::int8, KvFormat::int4};
+    if (name == "fp16_q4_0") formats.sealed = {KvFormat::fp16, KvFormat::q4_0};
+    if (name == "nvfp4_rotated") formats = {.sealed = KvFormat::nvfp4, .rotate = true};
+    if (name == "int4_but_layer_1") formats = {.sealed = KvFormat::int4, .skipped_layers = {1}};
+    return formats;
+  }
+  void expect_same_as_alone(Variant variant) {
+    SCOPED_TRACE(variant.name);
+    variant.formats = formats();
+    const Outcome outcome = run(std::get<0>(GetParam()), variant, requests_, false);
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      for (int32_t choice = 0; choice < requests_[i].num_choices; ++choice) {
+        EXPECT_TRUE(outcome.answers[i][choice] == alone_.answers[i][choice]) << "request " << i << " choice " << choice;
+      }
+    }
+    EXPECT_EQ(outcome.stats.num_blocks_held, 0);
+    last_stats_ = outcome.stats;
+  }
+
+  const std::vector<Request> requests_ = make_requests(24);
+  const Outcome alone_ =
+      run(std::get<0>(GetParam()), {.name = "alone", .block_size = 16, .prefix_caching = false, .formats = formats()},
+          requests_, true);
+  EngineStats last_stats_;
+};
+
+TEST_P(EncodedCompanyTest, AnswersDependOnNobodyElse) {
+  expect_same_as_alone({.name = "chunks of 17", .threads = 2, .block_size = 16, .chunk = 17, .order_seed = 3});
+  expect_same_as_alone({.name = "slices of 20 rows", .block_size = 16, .chunk = 128, .max_rows = 20});
+  expect_same_as_alone(
+      {.name = "one token at a time", .block_size = 16, .chunk = 1, .max_num_seqs = 1, .prefix_caching = false});
+  expect_same_as_alone({.name = "kv cache off", .block_size = 16, .max_num_seqs = 4, .kv_cache = false});
+  expect_same_as_alone({.name = "prefix caching", .block_size = 16, .order_seed = 9});
+  EXPECT_GT(last_stats_.prefix_cache_hits, 0u);
+  expect_same_as_alone({.name = "scarce blocks", .block_size = 16, .num_blocks = 22});
+  EXPECT_GT(last_stats_.num_preemptions, 0u);
+}
+
+TEST_P(EncodedCompanyTest, FormatsGiveAnswersOfTheirOwn) {
+  const Outcome plain =
+      run(std::get<0>(GetParam()), {.name = "fp16", .block_size = 16, .prefix_caching = false}, requests_, true);
+  int num_different = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) num_different += plain.answers[i][0] != alone_.answers[i][0];
+  EXPECT_GT(num_different, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(TinyModels, EncodedCompanyTest,
+                         ::testing::Values(std::tuple{"llama", "int8"}, std::tuple{"gemma3", "int8"},
+                                           std::tuple{"llama", "int8_by_channel"}, std::tuple{"gemma3", "int8_int4"},
+                                           std::tuple{"llama", "fp16_q4_0"}, std::tuple{"llama", "nvfp4_rotated"},
+                                           std::tuple{"llama", "int4_but_layer_1"}),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, CompanyTest, ::testing::Values("llama", "gemma3"),
                          [](const auto& info) { return info.param; });

@@ -16,10 +16,10 @@ KvLayout layout_of(int32_t num_layers, int32_t num_kv_heads, int32_t head_dim, i
 // The right-hand column of the product document's table: 2 x layers x kv_heads x head_dim x bytes per value.
 TEST(MemoryPlan, BytesPerTokenOfKnownModels) {
   const KvFormats fp16{KvFormat::fp16};
-  EXPECT_EQ(kv_bytes_per_token(layout_of(30, 3, 64), fp16), 23040u);     // SmolLM2-135M
-  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 8, 128), fp16), 131072u);   // LLaMA-3-8B
-  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 32, 128), fp16), 524288u);  // LLaMA-2-7B
-  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 32, 128), {KvFormat::fp32}), 1048576u);
+  EXPECT_EQ(kv_bytes_per_token(layout_of(30, 3, 64), 32, fp16), 23040u);     // SmolLM2-135M
+  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 8, 128), 32, fp16), 131072u);   // LLaMA-3-8B
+  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 32, 128), 32, fp16), 524288u);  // LLaMA-2-7B
+  EXPECT_EQ(kv_bytes_per_token(layout_of(32, 32, 128), 32, {KvFormat::fp32}), 1048576u);
 }
 
 TEST(MemoryPlan, AWindowedGroupStopsGrowing) {

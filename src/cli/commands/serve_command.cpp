@@ -102,11 +102,13 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
     std::printf("Profile: %s, which sets what was not given by itself of %s\n", options.profile.c_str(),
                 profile_options_text(*profile).c_str());
   }
-  std::printf("Memory:  weights %s, scratch %s, KV cache %s (%lld blocks of %d tokens, %s a token)\n",
+  std::printf("Memory:  weights %s, scratch %s, KV cache %s (%s; %lld blocks of %d tokens, %s a token)\n",
               bytes_text(memory.weight_bytes).c_str(), bytes_text(memory.scratch_bytes).c_str(),
-              bytes_text(memory.kv_budget_bytes).c_str(), static_cast<long long>(memory.num_blocks),
-              memory.block_size_tokens,
-              bytes_text(kv_bytes_per_token(stack.model->kv_layout(), stack.kv_formats)).c_str());
+              bytes_text(memory.kv_budget_bytes).c_str(), kv_formats_text(stack.kv_formats).c_str(),
+              static_cast<long long>(memory.num_blocks), memory.block_size_tokens,
+              bytes_text(static_cast<uint64_t>(
+                             kv_bytes_per_token(stack.model->kv_layout(), memory.block_size_tokens, stack.kv_formats)))
+                  .c_str());
   const int32_t tokens = std::min(example_tokens, engine.max_model_len_tokens);
   const auto fit = [&](int32_t length) {
     return static_cast<long long>(num_sequences_that_fit(memory, stack.model->kv_layout(), stack.kv_formats, length));

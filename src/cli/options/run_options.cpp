@@ -1,6 +1,7 @@
 #include "cli/options/run_options.h"
 
 #include "base/printable.h"
+#include "cli/options/kv_format_options.h"
 #include "cli/options/values.h"
 
 namespace tidemill {
@@ -83,17 +84,7 @@ void add_memory_options(OptionList& list, RunOptions& target) {
                "Blocks that the KV cache holds.");
   list.number("--memory-utilization,--gpu-memory-utilization", &target.kv_budget.memory_utilization, 0.001, 1.0,
               "Share of the memory that is left after the weights which the KV cache may take.");
-  list.choice("--kv-cache-dtype", &target.kv_formats.sealed,
-              {{"auto", KvFormat::fp16},
-               {"fp16", KvFormat::fp16},
-               {"float16", KvFormat::fp16},
-               {"f16", KvFormat::fp16},
-               {"fp32", KvFormat::fp32},
-               {"float32", KvFormat::fp32},
-               {"f32", KvFormat::fp32},
-               {"bf16", KvFormat::bf16},
-               {"bfloat16", KvFormat::bf16}},
-              "Number format of the KV cache; auto = fp16.");
+  add_kv_format_options(list, target.kv_choice);
   list.choice("--kv-eviction-policy", &target.engine.eviction,
               {{"fifo", EvictionPolicy::fifo}, {"lru", EvictionPolicy::lru}, {"heuristic", EvictionPolicy::heuristic}},
               "Which block kept for prefix hits goes first when memory is needed.");

@@ -33,7 +33,7 @@ struct RunOptions {
   static constexpr int32_t auto_length = -1;
   int32_t max_model_len = 0;
   KvBudgetOptions kv_budget;
-  KvFormats kv_formats;
+  KvFormatChoice kv_choice;
   double kv_audit_share = 0;       // 0 = no live meter
   int32_t kv_audit_tokens = 4096;  // of a request, that the live meter reads at most
 

@@ -7,11 +7,6 @@
 namespace tidemill::cpu {
 namespace {
 
-ValueFormat value_format(KvFormat format) {
-  if (format == KvFormat::fp16) return ValueFormat::fp16;
-  return format == KvFormat::bf16 ? ValueFormat::bf16 : ValueFormat::fp32;
-}
-
 int32_t value_stride(const KvShape& shape) {
   return (shape.value_dim + 15) / 16 * 16;
 }
@@ -38,33 +33,24 @@ int32_t rows_together(const Attention& args, int32_t num_threads) {
   return static_cast<int32_t>(std::clamp<int64_t>(even, least, most));
 }
 
-// A KV head as a block of the table shows it.
-BlockRef block_ref(const KvGroupView& kv, BlockPlace place, int32_t layer, int32_t kv_head) {
-  const KvShape& shape = kv.shape;
-  const KvArena& arena = kv.arenas[place.size_class];
-  const std::byte* base = arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(layer) * arena.layer_bytes;
-  const size_t value_bytes = bytes_per_value(arena.format);
-  const size_t key_head = static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.block_size) * value_bytes;
-  const size_t value_head = static_cast<size_t>(shape.value_dim) * static_cast<size_t>(shape.block_size) * value_bytes;
-  return {
-      .keys = base + static_cast<size_t>(kv_head) * key_head,
-      .values = base + static_cast<size_t>(shape.num_kv_heads) * key_head + static_cast<size_t>(kv_head) * value_head,
-      .format = value_format(arena.format)};
-}
-
 }  // namespace
 
 void CpuBackend::list_attention_items(const Attention& args) {
   items_.clear();
   const int32_t rows = rows_together(args, threads_.size());
   const int32_t group = args.num_heads / args.kv->shape.num_kv_heads;
+  const int32_t block_size = args.kv->shape.block_size;
   for (size_t s = 0; s < args.kv->segments.size(); ++s) {
     const KvSegment& segment = args.kv->segments[s];
+    // Rows that read their own block in tail precision share a pass only with rows of that block.
+    const bool by_block = encodes(*args.kv, segment, args.layer_in_group);
     // Head by head, whose keys stay in a cache for all rows. The last rows see most, and go first: so threads end
     // together.
     for (int32_t head = 0; head < args.kv->shape.num_kv_heads; ++head) {
-      for (int32_t end = segment.num_rows; end > 0; end -= rows) {
-        const int32_t first_row = std::max(0, end - rows);
+      int32_t first_row = 0;
+      for (int32_t end = segment.num_rows; end > 0; end = first_row) {
+        const int32_t in_block = (segment.first_position + end - 1) % block_size + 1;
+        first_row = std::max(0, end - (by_block ? std::min(rows, in_block) : rows));
         const int32_t first_position = segment.first_position + first_row;
         const int32_t first_seen = args.window > 0 ? std::max(0, first_position - args.window + 1) : 0;
         const int32_t last_seen = segment.first_position + end - 1;
@@ -130,6 +116,12 @@ CpuBackend::SpanRange CpuBackend::span_range(const Attention& args, const Attent
           .end = std::min(span_begin + attention_span, first_row_position + item.num_rows)};
 }
 
+// The block of the item's rows, where they are all of one block.
+int32_t CpuBackend::own_block(const Attention& args, const AttentionItem& item) const {
+  const KvSegment& segment = args.kv->segments[static_cast<size_t>(item.segment)];
+  return (segment.first_position + item.first_row) / args.kv->shape.block_size;
+}
+
 // The blocks of the first tile of a piece, for the kernel to fetch while it computes the piece before.
 const BlockRef* CpuBackend::first_tile(const Attention& args, AttentionPiece piece, int32_t worker) {
   const AttentionItem& item = items_[static_cast<size_t>(piece.item)];
@@ -140,8 +132,8 @@ const BlockRef* CpuBackend::first_tile(const Attention& args, AttentionPiece pie
   for (int32_t i = 0; i * shape.block_size < softmax_tile; ++i) {
     const int32_t block = tile_start / shape.block_size + i - segment.first_block;
     const int32_t last = static_cast<int32_t>(segment.places.size()) - 1;
-    const BlockPlace place = segment.places[static_cast<size_t>(std::clamp(block, 0, last))];
-    refs[i] = block_ref(*args.kv, place, args.layer_in_group, item.kv_head);
+    refs[i] = block_ref(*args.kv, item.segment, segment.first_block + std::clamp(block, 0, last), own_block(args, item),
+                        args.layer_in_group, item.kv_head);
   }
   return refs;
 }
@@ -160,8 +152,8 @@ void CpuBackend::attend_piece(const Attention& args, AttentionPiece piece, Atten
            "every position that a query sees has a block");
   BlockRef* refs = scratch_[static_cast<size_t>(worker)].blocks.data();
   for (int32_t block = task.first_block; block <= last_block; ++block) {
-    const BlockPlace place = segment.places[static_cast<size_t>(block - segment.first_block)];
-    refs[block - task.first_block] = block_ref(*args.kv, place, args.layer_in_group, item.kv_head);
+    refs[block - task.first_block] =
+        block_ref(*args.kv, item.segment, block, own_block(args, item), args.layer_in_group, item.kv_head);
   }
   task.upcoming = next.item >= 0 ? first_tile(args, next, worker) : nullptr;
   kernels_.attend(task, range.begin, range.end, out);
@@ -261,6 +253,11 @@ void CpuBackend::attention(const Attention& args) {
   TraceLabel label = args.label;
   label.num_rows = args.output.num_rows;
   const TraceOperation traced(trace_, label);
+  for (const KvSegment& segment : args.kv->segments) {
+    TM_CHECK(!encodes(*args.kv, segment, args.layer_in_group) ||
+                 (stored_view_ == args.kv && stored_layer_ == args.layer_in_group),
+             "rows are stored before they are read");
+  }
   list_attention_items(args);
   reserve_attention_scratch(args);
   const auto long_item = [](const AttentionItem& item) { return item.num_spans > 1; };

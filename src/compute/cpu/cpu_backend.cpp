@@ -41,18 +41,6 @@ ActivationKind activation_kind(Activation activation) {
   return ActivationKind::silu;
 }
 
-ValueFormat value_format(KvFormat format) {
-  switch (format) {
-    case KvFormat::fp32:
-      return ValueFormat::fp32;
-    case KvFormat::fp16:
-      return ValueFormat::fp16;
-    case KvFormat::bf16:
-      return ValueFormat::bf16;
-  }
-  return ValueFormat::fp32;
-}
-
 // Inputs of a row in pieces of 32.
 int64_t padded_cols(int64_t cols) {
   return (cols + block_k - 1) / block_k * block_k;
@@ -245,66 +233,6 @@ void CpuBackend::product(const Product& args) {
     }
     product_share(product_tasks_, matrix, worker);
   });
-}
-
-void CpuBackend::rotate_and_store(const RotateAndStore& args) {
-  const TraceOperation traced(trace_, with_rows(args.label, args.qkv.num_rows));
-  const KvGroupView& kv = *args.kv;
-  const KvShape& shape = kv.shape;
-  TM_CHECK(args.qkv.width == args.num_heads * shape.head_dim + shape.num_kv_heads * (shape.head_dim + shape.value_dim),
-           "a row holds queries, keys and values");
-  TM_CHECK(static_cast<int32_t>(args.positions.size()) == args.qkv.num_rows, "every row has a position");
-  // By blocks: two threads that write neighbouring positions would take the lines of the keys from each other.
-  runs_.clear();
-  for (size_t s = 0; s < kv.segments.size(); ++s) {
-    const KvSegment& segment = kv.segments[s];
-    TM_CHECK(segment.first_row >= 0 && segment.first_row + segment.num_rows <= args.qkv.num_rows,
-             "a sequence's rows are rows of the step");
-    for (int32_t done = 0; done < segment.num_rows;) {
-      const int32_t slot = (segment.first_position + done) % shape.block_size;
-      const int32_t count = std::min(shape.block_size - slot, segment.num_rows - done);
-      runs_.push_back({static_cast<int32_t>(s), segment.first_row + done, count});
-      done += count;
-    }
-  }
-  const bool rotates = args.rotary.rotary_dim > 0;
-  const RotaryTables::Table table = rotates ? rotary_.find(args.rotary, args.positions) : RotaryTables::Table{};
-  for_each(static_cast<int32_t>(runs_.size()),
-           [&](int32_t i, int32_t) { store_run(args, runs_[static_cast<size_t>(i)], table); });
-}
-
-void CpuBackend::store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table) {
-  const KvGroupView& kv = *args.kv;
-  const KvShape& shape = kv.shape;
-  const KvSegment& segment = kv.segments[static_cast<size_t>(run.segment)];
-  const int32_t first_position = segment.first_position + run.first_row - segment.first_row;
-  const int32_t block = first_position / shape.block_size - segment.first_block;
-  TM_CHECK(block >= 0 && block < static_cast<int32_t>(segment.places.size()), "a stored position has a block");
-  const BlockPlace place = segment.places[static_cast<size_t>(block)];
-  const KvArena& arena = kv.arenas[place.size_class];
-  const int64_t half = args.rotary.rotary_dim / 2;
-  std::byte* bytes =
-      arena.base + place.slot * arena.slot_bytes + static_cast<size_t>(args.layer_in_group) * arena.layer_bytes;
-  for (int32_t row = run.first_row; row < run.first_row + run.num_rows; ++row) {
-    kernels_.rotate_and_store_row({.qkv = args.qkv.row(row),
-                                   .num_heads = args.num_heads,
-                                   .num_kv_heads = shape.num_kv_heads,
-                                   .head_dim = shape.head_dim,
-                                   .value_dim = shape.value_dim,
-                                   .query_weight = args.query_norm.weight,
-                                   .key_weight = args.key_norm.weight,
-                                   .query_epsilon = args.query_norm.epsilon,
-                                   .key_epsilon = args.key_norm.epsilon,
-                                   .norm_whole_row = args.norm_whole_row,
-                                   .rotary_dim = args.rotary.rotary_dim,
-                                   .interleaved = args.rotary.interleaved,
-                                   .cos = table.cos ? table.cos + row * half : nullptr,
-                                   .sin = table.sin ? table.sin + row * half : nullptr,
-                                   .block = reinterpret_cast<uint8_t*>(bytes),
-                                   .format = value_format(arena.format),
-                                   .block_size = shape.block_size,
-                                   .slot = (first_position + row - run.first_row) % shape.block_size});
-  }
 }
 
 void CpuBackend::normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) {

@@ -64,6 +64,7 @@ class CpuBackend : public Backend {
   void product(const Product& args) override;
   void rotate_and_store(const RotateAndStore& args) override;
   void attention(const Attention& args) override;
+  void seal(const KvSeals& args) override;
   void normalize(Rows input, Norm norm, float scale, bool accumulate, Rows output) override;
   void gather_rows(Rows input, std::span<const int32_t> row_ids, Rows output) override;
 
@@ -96,6 +97,22 @@ class CpuBackend : public Backend {
     int32_t first_row;
     int32_t num_rows;
   };
+  // A block that gets rows in this step, in the layer at hand. Its own rows read it in tail precision, later ones as it
+  // is stored.
+  struct StepBlock {
+    std::byte* tail;
+    std::byte* stored;  // null: it lies in a tail slot, and no later row reads it in this step
+  };
+  // Those of a sequence.
+  struct StepBlocks {
+    KvBlockFormat format;  // of full blocks
+    int32_t first_block;   // of step_blocks_[first]
+    int32_t first;
+  };
+  struct Encoding {
+    int32_t block;  // of step_blocks_
+    int32_t segment;
+  };
   struct WorkerScratch {
     Scratch<float> row;
     Scratch<float> tile;
@@ -113,11 +130,24 @@ class CpuBackend : public Backend {
   void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker);
 
   void store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table);
+  void list_step_blocks(const KvGroupView& kv, int32_t layer);
+  std::byte* add_step_blocks(const KvGroupView& kv, int32_t segment, int32_t layer, std::byte* scratch);
+  void encode_side(const KvShape& shape, KvBlockFormat format, const std::byte* from, std::byte* to, int32_t side);
+  void encode_step_blocks(const KvGroupView& kv);
+  // Whether some blocks of the segment are not read as they lie.
+  bool encodes(const KvGroupView& kv, const KvSegment& segment, int32_t layer) const {
+    return segment.storage_class >= 0 &&
+           kv.arenas[static_cast<size_t>(segment.storage_class)].layer_format(layer).encoded();
+  }
+  // Block `block` of the segment as rows in `own_block` read it.
+  BlockRef block_ref(const KvGroupView& kv, int32_t segment, int32_t block, int32_t own_block, int32_t layer,
+                     int32_t kv_head) const;
 
   void list_attention_items(const Attention& args);
   void reserve_attention_scratch(const Attention& args);
   AttentionTask attention_task(const Attention& args, const AttentionItem& item, int32_t worker);
   SpanRange span_range(const Attention& args, const AttentionItem& item, int32_t span) const;
+  int32_t own_block(const Attention& args, const AttentionItem& item) const;
   const BlockRef* first_tile(const Attention& args, AttentionPiece piece, int32_t worker);
   void attend_piece(const Attention& args, AttentionPiece piece, AttentionPiece next, AttentionTask& task,
                     int32_t worker, const AttentionState& out);
@@ -145,6 +175,13 @@ class CpuBackend : public Backend {
   std::vector<ProductTask> product_tasks_;
   RotaryTables rotary_;
   std::vector<RowRun> runs_;
+  // Of the last rotate_and_store.
+  const KvGroupView* stored_view_ = nullptr;
+  int32_t stored_layer_ = -1;
+  std::vector<StepBlocks> step_segments_;  // by segment
+  std::vector<StepBlock> step_blocks_;
+  std::vector<Encoding> to_encode_;
+  Scratch<std::byte> kv_scratch_;
   std::vector<AttentionItem> items_;
   std::vector<AttentionPiece> pieces_;  // of split attention
   Scratch<float> states_;

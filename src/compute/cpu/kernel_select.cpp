@@ -14,7 +14,8 @@ namespace {
   {                                                                                                                \
     .name = #isa, .tile_rows = isa::product_tile_rows, .bf16_pairs = false, .product_panels = isa::product_panels, \
     .prepare_row = isa::prepare_row, .norm_row = isa::norm_row, .rotate_and_store_row = isa::rotate_and_store_row, \
-    .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,                                             \
+    .encode_keys = isa::encode_keys, .encode_values = isa::encode_values, .decode_keys = isa::decode_keys,         \
+    .decode_values = isa::decode_values, .attend = isa::attend, .merge = isa::merge, .finish = isa::finish,        \
   }
 
 constexpr KernelTable scalar_table = TM_KERNEL_TABLE(scalar);

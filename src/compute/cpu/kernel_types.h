@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compute/kv_format.h"
+
 namespace tidemill::cpu {
 
 inline constexpr int panel_rows = 16;       // weight rows (outputs) of a panel; the width of every tile
@@ -130,8 +132,6 @@ struct NormRow {
   float* output;  // may be x
 };
 
-enum class ValueFormat : uint8_t { fp32, fp16, bf16 };
-
 // Where one position of one block of one layer goes.
 struct StoreRow {
   float* qkv;  // normalized and rotated in place
@@ -144,17 +144,28 @@ struct StoreRow {
   bool interleaved;
   const float* cos;  // [rotary_dim / 2]
   const float* sin;
-  uint8_t* block;  // the layer's part of the block
-  ValueFormat format;
+  int32_t hadamard;  // queries and keys are multiplied by orthonormal Hadamard matrices of this size; 0 = not
+  uint8_t* keys;     // of the layer in the block, all heads
+  uint8_t* values;
+  KvFormat key_format, value_format;  // plain
   int32_t block_size;
   int32_t slot;  // position inside the block
 };
 
 // One block as one KV head sees it.
 struct BlockRef {
-  const void* keys;    // [head_dim][block_size]
-  const void* values;  // [block_size][value_dim]
-  ValueFormat format;
+  const void* keys;    // [head_dim][block_size], then scales where encoded
+  const void* values;  // [block_size][value_dim], then scales where encoded
+  KvCode key_code, value_code;
+};
+
+// The keys or the values of one KV head of a full block, to or from their encoded form. Plain formats are copied.
+struct CodeSide {
+  const void* from;  // encoding: in from_format
+  KvFormat from_format;
+  void* to;  // decoding: floats
+  KvCode code;
+  int32_t dim, block_size;
 };
 
 // Queries of consecutive rows of one sequence that share a KV head: query q is head q % group of row q / group.

@@ -6,23 +6,28 @@
 
 #include "compute/cpu/kernel_types.h"
 
-#define TM_DECLARE_KERNELS(isa, rows)                                                                           \
-  namespace tidemill::isa {                                                                                     \
-  /* Activation rows that product_panels takes at once. */                                                      \
-  constexpr int product_tile_rows = rows;                                                                       \
-  /* Panels first .. end - 1 for all rows, with the product's epilogue. */                                      \
-  void product_panels(const cpu::ProductTask& task, int32_t first, int32_t end);                                \
-  /* Norm, then quantization and / or tile layout of one row. */                                                \
-  void prepare_row(const cpu::PrepareRow& args);                                                                \
-  void norm_row(const cpu::NormRow& args);                                                                      \
-  /* Norms and rotates the query and key heads of a row in place, stores key and value in the block. */         \
-  void rotate_and_store_row(const cpu::StoreRow& args);                                                         \
-  /* The contribution of positions begin .. end - 1 to every query. */                                          \
-  void attend(const cpu::AttentionTask& task, int32_t begin, int32_t end, const cpu::AttentionState& out);      \
-  /* into = into followed by next. */                                                                           \
-  void merge(const cpu::AttentionTask& task, const cpu::AttentionState& into, const cpu::AttentionState& next); \
-  /* Divides by the sum (sinks included) and writes the output rows. */                                         \
-  void finish(const cpu::AttentionTask& task, const cpu::AttentionState& state);                                \
+#define TM_DECLARE_KERNELS(isa, rows)                                                                              \
+  namespace tidemill::isa {                                                                                        \
+  /* Activation rows that product_panels takes at once. */                                                         \
+  constexpr int product_tile_rows = rows;                                                                          \
+  /* Panels first .. end - 1 for all rows, with the product's epilogue. */                                         \
+  void product_panels(const cpu::ProductTask& task, int32_t first, int32_t end);                                   \
+  /* Norm, then quantization and / or tile layout of one row. */                                                   \
+  void prepare_row(const cpu::PrepareRow& args);                                                                   \
+  void norm_row(const cpu::NormRow& args);                                                                         \
+  /* Norms and rotates the query and key heads of a row in place, stores key and value in the block. */            \
+  void rotate_and_store_row(const cpu::StoreRow& args);                                                            \
+  /* A full block's keys [dim][block_size] or values [block_size][dim] to codes and scales, and back to floats. */ \
+  void encode_keys(const cpu::CodeSide& side);                                                                     \
+  void encode_values(const cpu::CodeSide& side);                                                                   \
+  void decode_keys(const cpu::CodeSide& side);                                                                     \
+  void decode_values(const cpu::CodeSide& side);                                                                   \
+  /* The contribution of positions begin .. end - 1 to every query. */                                             \
+  void attend(const cpu::AttentionTask& task, int32_t begin, int32_t end, const cpu::AttentionState& out);         \
+  /* into = into followed by next. */                                                                              \
+  void merge(const cpu::AttentionTask& task, const cpu::AttentionState& into, const cpu::AttentionState& next);    \
+  /* Divides by the sum (sinks included) and writes the output rows. */                                            \
+  void finish(const cpu::AttentionTask& task, const cpu::AttentionState& state);                                   \
   }
 
 TM_DECLARE_KERNELS(scalar, 2)
@@ -43,6 +48,10 @@ struct KernelTable {
   void (*prepare_row)(const PrepareRow&);
   void (*norm_row)(const NormRow&);
   void (*rotate_and_store_row)(const StoreRow&);
+  void (*encode_keys)(const CodeSide&);
+  void (*encode_values)(const CodeSide&);
+  void (*decode_keys)(const CodeSide&);
+  void (*decode_values)(const CodeSide&);
   void (*attend)(const AttentionTask&, int32_t, int32_t, const AttentionState&);
   void (*merge)(const AttentionTask&, const AttentionState&, const AttentionState&);
   void (*finish)(const AttentionTask&, const AttentionState&);

@@ -53,7 +53,7 @@ TEST(ServeOptions, KnownNamesOfOtherServersWork) {
   EXPECT_EQ(options.run.kv_budget.memory_utilization, 0.9);
   EXPECT_EQ(options.run.kv_budget.num_blocks, 64);
   EXPECT_EQ(options.run.max_model_len, RunOptions::auto_length);
-  EXPECT_EQ(options.run.kv_formats.sealed, KvFormat::fp32);
+  EXPECT_EQ(options.run.kv_choice.formats().sealed, KvFormat::fp32);
   EXPECT_EQ(options.run.engine.block_size_tokens, 16);
   EXPECT_EQ(options.run.engine.batching, BatchingMode::fixed);
   EXPECT_FALSE(options.run.engine.kv_cache);

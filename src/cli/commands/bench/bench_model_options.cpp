@@ -52,7 +52,7 @@ nlohmann::ordered_json result_head(const RunInfo& info, const LoadedBenchModel& 
                    {"files", json_of(loaded.files)},
                    {"kernels", model.kernels},
                    {"threads", model.num_threads},
-                   {"kv_format", kv_format_name(loaded.stack->kv_formats.sealed)},
+                   {"kv_format", kv_formats_text(loaded.stack->kv_formats)},
                    {"kv_block_tokens", model.config.block_size_tokens},
                    {"kv_budget_bytes", model.config.kv_budget_bytes},
                    {"weight_bytes", model.weight_bytes},
@@ -67,7 +67,7 @@ std::string headline(const LoadedBenchModel& loaded) {
   const std::string digest = loaded.files.empty() ? "-" : loaded.files.front().sha256.substr(0, 16);
   return fmt::format("{}\n{} (sha256 {}...), {} kernels, {} threads, KV {} in {}, {} tokens a step at most\n",
                      machine_text(this_machine()), model.name, digest, model.kernels, model.num_threads,
-                     bytes_text(model.config.kv_budget_bytes), kv_format_name(loaded.stack->kv_formats.sealed),
+                     bytes_text(model.config.kv_budget_bytes), kv_formats_text(loaded.stack->kv_formats),
                      model.config.max_num_batched_tokens);
 }
 

@@ -18,6 +18,8 @@ namespace tidemill::avx2 {
 namespace {
 
 using cpu::BFloat;
+using cpu::Float8E4M3;
+using cpu::Float8E5M2;
 using cpu::Half;
 
 struct F {
@@ -40,9 +42,41 @@ TM_INLINE __m256 load8(const BFloat* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
+TM_INLINE __m256 load8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small; one of 5 is the upper byte of a half.
+TM_INLINE __m256 load8(const Float8E4M3* p) {
+  const __m128i bits = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i half = _mm_and_si128(_mm_slli_epi16(bits, 7), _mm_set1_epi16(static_cast<int16_t>(0xBFFF)));
+  return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+}
+TM_INLINE __m256 load8(const Float8E5M2* p) {
+  const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtph_ps(_mm_slli_epi16(bits, 8));
+}
 template <typename T>
 TM_INLINE F f_load(const T* p) {
   return {load8(p), load8(p + 8)};
+}
+// Sixteen values by the 4-bit codes at p (8 bytes, packed as compute/kv_format.h says).
+struct FTable {
+  F values;
+};
+TM_INLINE FTable f_table(const float* sixteen) {
+  return {f_load(sixteen)};
+}
+TM_INLINE __m256 lookup8(const FTable& table, __m256i codes) {
+  const __m256 low = _mm256_permutevar8x32_ps(table.values.a, codes);
+  const __m256 high = _mm256_permutevar8x32_ps(table.values.b, codes);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+}
+TM_INLINE F f_lookup(const FTable& table, const uint8_t* p) {
+  int64_t codes;
+  __builtin_memcpy(&codes, p, sizeof(codes));
+  const __m256i all = _mm256_set1_epi64x(codes);
+  return {lookup8(table, _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12))),
+          lookup8(table, _mm256_srlv_epi32(all, _mm256_setr_epi32(16, 16, 20, 20, 24, 24, 28, 28)))};
 }
 // The first n lanes (0 to 16); the others are zero and not read.
 template <typename T>

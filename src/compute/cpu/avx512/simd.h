@@ -20,6 +20,8 @@ namespace tidemill::TM_ISA {
 namespace {
 
 using cpu::BFloat;
+using cpu::Float8E4M3;
+using cpu::Float8E5M2;
 using cpu::Half;
 
 using F = __m512;
@@ -53,6 +55,32 @@ TM_INLINE F f_load_n(const Half* p, int n) {
 TM_INLINE F f_load_n(const BFloat* p, int n) {
   const __m256i bits = _mm256_maskz_loadu_epi16(first_lanes(n), p);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+TM_INLINE F f_load(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small; one of 5 is the upper byte of a half.
+TM_INLINE F f_load(const Float8E4M3* p) {
+  const __m256i bits = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(bits, 7), _mm256_set1_epi16(static_cast<int16_t>(0xBFFF)));
+  return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+}
+TM_INLINE F f_load(const Float8E5M2* p) {
+  const __m256i bits = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(_mm256_slli_epi16(bits, 8));
+}
+// Sixteen values by the 4-bit codes at p (8 bytes, packed as compute/kv_format.h says).
+struct FTable {
+  F values;
+};
+TM_INLINE FTable f_table(const float* sixteen) {
+  return {_mm512_loadu_ps(sixteen)};
+}
+TM_INLINE F f_lookup(const FTable& table, const uint8_t* p) {
+  int64_t codes;
+  __builtin_memcpy(&codes, p, sizeof(codes));
+  const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+  return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), table.values);
 }
 TM_INLINE void f_store(float* p, F x) {
   _mm512_storeu_ps(p, x);

@@ -4,10 +4,12 @@
 // ascends), one step of the online softmax, then values (lanes span value_dim, the sum over positions ascends). Scores
 // are exponents of two. What a query cannot see never enters a sum, so a block's unwritten positions may hold anything.
 //
-// A few queries (decode) read the blocks where they lie, and fetch the next tile while they compute; more of them
-// (prompts) share a copy of the tile as floats. Both make the same sums in the same order.
+// A few queries (decode) read blocks of a plain format where they lie, and fetch the next tile while they compute. More
+// of them (prompts) share a copy of the tile as floats, as do all that read encoded blocks. Both make the same sums in
+// the same order.
 #pragma once
 
+#include "compute/cpu/generic/kv_decode.h"
 #include "compute/cpu/generic/math.h"
 #include "compute/cpu/kernels.h"
 
@@ -24,7 +26,6 @@ using cpu::AttentionState;
 using cpu::AttentionTask;
 using cpu::BlockRef;
 using cpu::softmax_tile;
-using cpu::ValueFormat;
 
 constexpr int chunk = 6;                   // queries whose sums stay in registers together
 constexpr int groups = softmax_tile / 16;  // vectors of positions per tile
@@ -322,30 +323,41 @@ TM_INLINE void look_ahead(const AttentionTask& task, int tile_start, int span_en
   }
 }
 
-template <typename T>
-TM_INLINE void widen_group(const AttentionTask& task, const GroupPlace& place, int count, float* keys, float* values) {
-  const T* from = keys_at<T>(place);
-  for (int d = 0; d < task.head_dim; ++d) f_store(keys + d * softmax_tile, f_load(from + d * task.block_size));
-  const T* value = values_at<T>(place, task.value_dim);
-  const int total = count * task.value_dim;
-  int i = 0;
-  for (; i + 16 <= total; i += 16) f_store(values + i, f_load(value + i));
-  if (i < total) f_store_n(values + i, f_load_n(value + i, total - i), total - i);
+TM_INLINE void fetch_bytes(const void* first, size_t count) {
+  const auto* bytes = static_cast<const uint8_t*>(first);
+  for (size_t i = 0; i < count; i += 64) fetch(bytes + i);
 }
 
-// Copies the tile as floats: for many queries, which would convert it again and again, and for mixed formats.
-inline void view_widened(const AttentionTask& task, int tile_start, TileView<float>& tile) {
+// The block that lies as far behind `position` as the next tile does behind this one; null where nobody reads it.
+TM_INLINE const BlockRef* block_ahead(const AttentionTask& task, int position, int tile_start, int span_end) {
+  const int ahead = position + softmax_tile;
+  if (ahead < span_end) return place_of(task, ahead).block;
+  if (tile_start + softmax_tile < span_end || !task.upcoming) return nullptr;
+  return task.upcoming + (position - tile_start) / task.block_size;
+}
+
+// Makes floats of the tile: for many queries, which would convert it again and again, and for encoded or mixed formats.
+inline void view_widened(const AttentionTask& task, int tile_start, int span_end, TileView<float>& tile) {
   float* all_values = task.tile + static_cast<size_t>(softmax_tile) * task.head_dim;
-  for (int g = tile.begin / 16; g * 16 < tile.end; ++g) {
+  const int first_group = tile.begin / 16, end_group = (tile.end + 15) / 16;
+  const bool fetch_next = task.num_rows * task.group <= chunk;  // with more of them memory is fast enough
+  for (int g = first_group; g < end_group;) {
     const GroupPlace place = place_of(task, tile_start + g * 16);
-    float* keys = task.tile + g * 16;
-    float* values = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
-    const int count = smaller(16, tile.end - g * 16);
-    if (place.block->format == ValueFormat::fp32) widen_group<float>(task, place, count, keys, values);
-    if (place.block->format == ValueFormat::fp16) widen_group<Half>(task, place, count, keys, values);
-    if (place.block->format == ValueFormat::bf16) widen_group<BFloat>(task, place, count, keys, values);
-    tile.keys[g] = keys;
-    tile.values[g] = values;
+    const BlockRef& block = *place.block;
+    const int in_block = smaller((task.block_size - place.offset) / 16, end_group - g);
+    const StoredSide keys = {static_cast<const uint8_t*>(block.keys), block.key_code, task.head_dim, task.block_size};
+    const StoredSide values = {static_cast<const uint8_t*>(block.values), block.value_code, task.value_dim,
+                               task.block_size};
+    const BlockRef* next = fetch_next ? block_ahead(task, tile_start + g * 16, tile_start, span_end) : nullptr;
+    if (next) fetch_bytes(next->keys, key_layout(next->key_code, task.head_dim, task.block_size).bytes);
+    load_keys(keys, place.offset, in_block * 16, task.tile + g * 16, softmax_tile);
+    if (next) fetch_bytes(next->values, value_layout(next->value_code, task.value_dim, task.block_size).bytes);
+    float* tile_values = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
+    load_values(values, place.offset, smaller(in_block * 16, tile.end - g * 16), tile_values);
+    for (const int end = g + in_block; g < end; ++g) {
+      tile.keys[g] = task.tile + g * 16;
+      tile.values[g] = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
+    }
   }
 }
 
@@ -365,27 +377,29 @@ void tile_in_place(const AttentionTask& task, int tile_start, int begin, int end
   queries_of_tile<T, true>(task, tile, tile_start, out);
 }
 
-inline bool one_format(const AttentionTask& task, int first_position, int end_position, ValueFormat format) {
+// Whether all blocks have this one format.
+inline bool one_format(const AttentionTask& task, int first_position, int end_position, KvFormat format) {
   const int last = (end_position - 1) / task.block_size;
   for (int b = first_position / task.block_size; b <= last; ++b) {
-    if (task.blocks[b - task.first_block].format != format) return false;
+    const BlockRef& block = task.blocks[b - task.first_block];
+    if (block.key_code.format != format || block.value_code.format != format) return false;
   }
   return true;
 }
 
 inline void attend_tile(const AttentionTask& task, int tile_start, int begin, int end, int span_end,
                         const AttentionState& out) {
-  const ValueFormat format = place_of(task, tile_start + begin).block->format;
+  const KvFormat format = place_of(task, tile_start + begin).block->key_code.format;
   const bool many = task.num_rows * task.group > chunk;
-  if (many || !one_format(task, tile_start + begin, tile_start + end, format)) {
+  if (many || !is_plain(format) || !one_format(task, tile_start + begin, tile_start + end, format)) {
     TileView<float> tile = {};
     tile.begin = begin;
     tile.end = end;
-    view_widened(task, tile_start, tile);
+    view_widened(task, tile_start, span_end, tile);
     return queries_of_tile<float, false>(task, tile, tile_start, out);
   }
-  if (format == ValueFormat::fp32) return tile_in_place<float>(task, tile_start, begin, end, span_end, out);
-  if (format == ValueFormat::fp16) return tile_in_place<Half>(task, tile_start, begin, end, span_end, out);
+  if (format == KvFormat::fp32) return tile_in_place<float>(task, tile_start, begin, end, span_end, out);
+  if (format == KvFormat::fp16) return tile_in_place<Half>(task, tile_start, begin, end, span_end, out);
   return tile_in_place<BFloat>(task, tile_start, begin, end, span_end, out);
 }
 

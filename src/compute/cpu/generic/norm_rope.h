@@ -9,7 +9,6 @@ namespace {
 
 using cpu::NormRow;
 using cpu::StoreRow;
-using cpu::ValueFormat;
 
 inline void normalize_in_place(float* x, int n, const float* weight, float epsilon) {
   const F inverse = f_set(inverse_rms(x, n, epsilon));
@@ -64,25 +63,46 @@ TM_INLINE F f_storable(F x) {
 }
 
 template <typename T>
-void store_key_value(const StoreRow& args, const float* keys, const float* values) {
-  T* block_keys = reinterpret_cast<T*>(args.block);
-  T* block_values = block_keys + static_cast<size_t>(args.num_kv_heads) * args.head_dim * args.block_size;
+void store_keys(const StoreRow& args, const float* keys) {
   T rounded[16];
   const int num_keys = args.num_kv_heads * args.head_dim;
-  T* key = block_keys + args.slot;
+  T* key = reinterpret_cast<T*>(args.keys) + args.slot;
   for (int i = 0; i < num_keys; i += 16) {
     const int n = num_keys - i < 16 ? num_keys - i : 16;
     f_store_as(rounded, f_storable<T>(n == 16 ? f_load(keys + i) : f_load_n(keys + i, n)));
     for (int j = 0; j < n; ++j, key += args.block_size) *key = rounded[j];
   }
+}
+
+template <typename T>
+void store_values(const StoreRow& args, const float* values) {
+  T rounded[16];
   for (int h = 0; h < args.num_kv_heads; ++h) {
-    T* to = block_values + (static_cast<size_t>(h) * args.block_size + args.slot) * args.value_dim;
+    T* to = reinterpret_cast<T*>(args.values) +
+            (static_cast<size_t>(h) * args.block_size + args.slot) * static_cast<size_t>(args.value_dim);
     const float* value = values + h * args.value_dim;
     int i = 0;
     for (; i + 16 <= args.value_dim; i += 16) f_store_as(to + i, f_storable<T>(f_load(value + i)));
     if (i == args.value_dim) continue;
     f_store_as(rounded, f_storable<T>(f_load_n(value + i, args.value_dim - i)));
     for (int j = 0; i + j < args.value_dim; ++j) to[i + j] = rounded[j];
+  }
+}
+
+// Multiplies pieces of `size` (a power of two, at least 8) values by the orthonormal Hadamard matrix.
+inline void rotate_by_hadamard(float* x, int count, int size) {
+  const float factor = 1.0f / sqrtf(static_cast<float>(size));
+  for (float* piece = x; piece < x + count; piece += size) {
+    for (int half = 1; half < size; half *= 2) {
+      for (int i = 0; i < size; i += 2 * half) {
+        for (int j = i; j < i + half; ++j) {
+          const float a = piece[j], b = piece[j + half];
+          piece[j] = a + b;
+          piece[j + half] = a - b;
+        }
+      }
+    }
+    for (int i = 0; i < size; ++i) piece[i] *= factor;
   }
 }
 
@@ -105,14 +125,15 @@ void rotate_and_store_row(const StoreRow& args) {
   const float* values = keys + args.num_kv_heads * args.head_dim;
   prepare_heads(args.qkv, args.num_heads, args.query_weight, args.query_epsilon, args);
   prepare_heads(keys, args.num_kv_heads, args.key_weight, args.key_epsilon, args);
-  switch (args.format) {
-    case ValueFormat::fp32:
-      return store_key_value<float>(args, keys, values);
-    case ValueFormat::fp16:
-      return store_key_value<Half>(args, keys, values);
-    case ValueFormat::bf16:
-      return store_key_value<BFloat>(args, keys, values);
+  if (args.hadamard > 0) {
+    rotate_by_hadamard(args.qkv, (args.num_heads + args.num_kv_heads) * args.head_dim, args.hadamard);
   }
+  if (args.key_format == KvFormat::fp32) store_keys<float>(args, keys);
+  if (args.key_format == KvFormat::fp16) store_keys<Half>(args, keys);
+  if (args.key_format == KvFormat::bf16) store_keys<BFloat>(args, keys);
+  if (args.value_format == KvFormat::fp32) store_values<float>(args, values);
+  if (args.value_format == KvFormat::fp16) store_values<Half>(args, values);
+  if (args.value_format == KvFormat::bf16) store_values<BFloat>(args, values);
 }
 
 }  // namespace tidemill::TM_ISA

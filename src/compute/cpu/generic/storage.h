@@ -1,4 +1,4 @@
-// The 16-bit float types in memory, as types that kernels can be templates of.
+// The 16-bit and 8-bit float types in memory, as types that kernels can be templates of.
 #pragma once
 
 #include <stdint.h>
@@ -12,6 +12,13 @@ struct Half {
 };
 struct BFloat {
   uint16_t bits;
+};
+
+struct Float8E4M3 {
+  uint8_t bits;
+};
+struct Float8E5M2 {
+  uint8_t bits;
 };
 
 }  // namespace tidemill::cpu

@@ -14,6 +14,8 @@ namespace tidemill::scalar {
 namespace {
 
 using cpu::BFloat;
+using cpu::Float8E4M3;
+using cpu::Float8E5M2;
 using cpu::Half;
 
 struct F {
@@ -36,6 +38,16 @@ TM_INLINE float as_float(Half x) {
 TM_INLINE float as_float(BFloat x) {
   return bfloat_to_float(x.bits);
 }
+TM_INLINE float as_float(int8_t x) {
+  return x;
+}
+// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small; one of 5 is the upper byte of a half.
+TM_INLINE float as_float(Float8E4M3 x) {
+  return half_to_float(static_cast<uint16_t>((x.bits & 0x80) << 8 | (x.bits & 0x7F) << 7)) * 256.0f;
+}
+TM_INLINE float as_float(Float8E5M2 x) {
+  return half_to_float(static_cast<uint16_t>(x.bits << 8));
+}
 
 TM_INLINE F f_set(float x) {
   return f_each([&](int) { return x; });
@@ -50,6 +62,18 @@ TM_INLINE F f_load(const T* p) {
 template <typename T>
 TM_INLINE F f_load_n(const T* p, int n) {
   return f_each([&](int i) { return i < n ? as_float(p[i]) : 0.0f; });
+}
+// Sixteen values by the 4-bit codes at p (8 bytes, packed as compute/kv_format.h says).
+struct FTable {
+  F values;
+};
+TM_INLINE FTable f_table(const float* sixteen) {
+  return {f_load(sixteen)};
+}
+TM_INLINE F f_lookup(const FTable& table, const uint8_t* p) {
+  uint32_t words[2];
+  __builtin_memcpy(words, p, sizeof(words));
+  return f_each([&](int i) { return table.values.v[words[i % 2] >> i / 2 * 4 & 15]; });
 }
 TM_INLINE void f_store(float* p, F x) {
   for (int i = 0; i < 16; ++i) p[i] = x.v[i];

@@ -1,0 +1,12 @@
+// The options that say in which formats the KV cache stores keys and values.
+#pragma once
+
+#include "cli/options/option_list.h"
+#include "runtime/kv_formats.h"
+
+namespace tidemill {
+
+// Adds to the group before it. `target` must outlive the list.
+void add_kv_format_options(OptionList& list, KvFormatChoice& target);
+
+}  // namespace tidemill

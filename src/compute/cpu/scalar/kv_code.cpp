@@ -1,0 +1,3 @@
+#include "compute/cpu/scalar/simd.h"
+// The instruction set's vectors come first.
+#include "compute/cpu/generic/kv_encode.h"

@@ -1,0 +1,87 @@
+#include "runtime/kv_formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tidemill {
+namespace {
+
+struct NamedFormat {
+  std::string_view name;
+  KvFormat format;
+};
+
+// The first name of a format is its own.
+constexpr NamedFormat named_formats[] = {
+    {"fp32", KvFormat::fp32},         {"fp16", KvFormat::fp16},         {"bf16", KvFormat::bf16},
+    {"fp8_e4m3", KvFormat::fp8_e4m3}, {"fp8_e5m2", KvFormat::fp8_e5m2}, {"int8", KvFormat::int8},
+    {"int4", KvFormat::int4},         {"nvfp4", KvFormat::nvfp4},       {"q8_0", KvFormat::q8_0},
+    {"q4_0", KvFormat::q4_0},         {"float32", KvFormat::fp32},      {"f32", KvFormat::fp32},
+    {"float16", KvFormat::fp16},      {"f16", KvFormat::fp16},          {"bfloat16", KvFormat::bf16},
+    {"fp8", KvFormat::fp8_e4m3},
+};
+
+}  // namespace
+
+KvBlockFormat KvFormats::of_layer(const KvLayerGroup& group, int32_t layer) const {
+  const bool skipped =
+      (skip_windowed && group.window > 0) || std::ranges::find(skipped_layers, layer) != skipped_layers.end();
+  return skipped ? tail() : sealed;
+}
+
+const char* kv_format_name(KvFormat format) {
+  const auto* found = std::ranges::find(named_formats, format, &NamedFormat::format);
+  return found == std::ranges::end(named_formats) ? "" : found->name.data();
+}
+
+std::optional<KvFormat> kv_format_named(std::string_view name) {
+  const auto* found = std::ranges::find(named_formats, name, &NamedFormat::name);
+  if (found == std::ranges::end(named_formats)) return std::nullopt;
+  return found->format;
+}
+
+std::string kv_format_names() {
+  std::string names;
+  for (const NamedFormat& each : named_formats) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
+  return names;
+}
+
+KvFormats KvFormatChoice::formats() const {
+  const KvFormat key_format = keys.value_or(both.value_or(KvFormat::fp16));
+  const KvScales scales =
+      takes_channel_scales(key_format) ? key_scales.value_or(usual_key_scales(key_format)) : KvScales::per_token;
+  KvFormats formats;
+  formats.sealed = {key_format, scales, values.value_or(both.value_or(KvFormat::fp16))};
+  formats.skipped_layers = skipped_layers;
+  formats.skip_windowed = skip_windowed;
+  formats.rotate = rotate.value_or(false);
+  return formats;
+}
+
+std::string kv_formats_text(const KvFormats& formats) {
+  const auto& [keys, values] = formats.sealed;
+  std::string text = kv_format_name(keys.format);
+  if (keys.scales != usual_key_scales(keys.format)) {
+    text += keys.scales == KvScales::per_channel ? " by channel" : " by token";
+  }
+  if (text != kv_format_name(values.format)) text += fmt::format(" keys, {} values", kv_format_name(values.format));
+  if (formats.rotate) text += ", rotated";
+  const size_t num_skipped = formats.skipped_layers.size();
+  if (formats.skip_windowed) text += ", without windowed layers";
+  if (num_skipped > 0) text += fmt::format(", without {} layer{}", num_skipped, num_skipped == 1 ? "" : "s");
+  return text;
+}
+
+std::string kv_format_key(const KvFormats& formats, int32_t block_size) {
+  const auto& [keys, values] = formats.sealed;
+  std::string key = fmt::format("{}-{}-{}/{}", kv_format_name(keys.format),
+                                keys.scales == KvScales::per_channel ? "channel" : "token",
+                                kv_format_name(values.format), block_size);
+  if (formats.rotate) key += "/hadamard";
+  if (formats.skip_windowed) key += "/skip windows";
+  for (int32_t layer : formats.skipped_layers) key += fmt::format("/skip {}", layer);
+  return key;
+}
+
+}  // namespace tidemill

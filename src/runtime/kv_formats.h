@@ -1,0 +1,50 @@
+// Which formats a KV cache has: what users call them, and what they ask for becomes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compute/kv_format.h"
+#include "model/model.h"
+
+namespace tidemill {
+
+// The formats of a cache: what full blocks are stored in, layer by layer. The partly filled tail is kept in fp16, or in
+// the storage format where that is plain.
+struct KvFormats {
+  KvBlockFormat sealed;
+  std::vector<int32_t> skipped_layers{};  // model layers that stay in tail precision
+  bool skip_windowed = false;             // so do all layers with a window
+  bool rotate = false;                    // keys (and queries) are multiplied by Hadamard matrices
+
+  KvBlockFormat tail() const { return sealed.tail(); }
+  KvBlockFormat of_layer(const KvLayerGroup& group, int32_t layer) const;
+};
+
+// As --kv-cache-dtype names it.
+const char* kv_format_name(KvFormat format);
+// By this name, or one that other servers have for the same.
+std::optional<KvFormat> kv_format_named(std::string_view name);
+// All that --kv-cache-dtype takes, for messages: "fp32, fp16, ...".
+std::string kv_format_names();
+
+// What a user said of the cache's formats. What is not given follows from what is.
+struct KvFormatChoice {
+  std::optional<KvFormat> both, keys, values;
+  std::optional<KvScales> key_scales;
+  std::optional<bool> rotate;
+  std::vector<int32_t> skipped_layers{};
+  bool skip_windowed = false;
+
+  KvFormats formats() const;
+};
+
+// For people: "int8", "int8 keys, int4 values, rotated".
+std::string kv_formats_text(const KvFormats& formats);
+// All that stored keys and values depend on besides tokens and model, as one word.
+std::string kv_format_key(const KvFormats& formats, int32_t block_size);
+
+}  // namespace tidemill
