@@ -202,10 +202,11 @@ class KernelRun {
   }
 
   void measure_attention(bool is_prefill, AttentionLoad load) {
-    const AttentionShape shape;
-    const size_t kv_bytes = size_t{2} * sizeof(uint16_t) * static_cast<size_t>(shape.num_layers) *
-                            static_cast<size_t>(shape.num_kv_heads * shape.head_dim) *
-                            static_cast<size_t>(load.num_sequences) * static_cast<size_t>(load.length);
+    const AttentionShape shape{.format = options_.kv_format};
+    const KvShape kv = {shape.num_kv_heads, shape.head_dim, shape.head_dim, shape.block_size};
+    const size_t kv_bytes = kv.layer_bytes(shape.format) / static_cast<size_t>(shape.block_size) *
+                            static_cast<size_t>(shape.num_layers) * static_cast<size_t>(load.num_sequences) *
+                            static_cast<size_t>(load.length);
     if (kv_bytes > most_kv_bytes) return;
     say(fmt::format("attention over {} positions", load.length));
     figures_.attention.push_back({is_prefill, load, time_attention(backend_, shape, load, options_.seconds)});

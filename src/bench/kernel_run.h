@@ -23,6 +23,7 @@ struct KernelOptions {
   std::vector<DType> types;      // of the layers' weights
   std::vector<int32_t> rows;     // of a product
   std::vector<int32_t> lengths;  // contexts of attention
+  KvBlockFormat kv_format;       // fp16, or encoded
   double seconds = 0.3;          // for each figure
   std::function<void(const std::string&)> on_progress;
 };

@@ -10,6 +10,7 @@
 #include "bench/machine.h"
 #include "cli/commands/bench/bench_commands.h"
 #include "cli/commands/bench/bench_model_options.h"
+#include "cli/options/kv_format_options.h"
 #include "cli/options/run_options.h"
 
 namespace tidemill {
@@ -32,10 +33,20 @@ class BenchKernelsCommand final : public Command {
     options.custom(
         "--lengths", "TOKENS,...", "Contexts of attention.", "128,1024,8192",
         [this](const std::string& text) -> Result<void> { return set_counts(text, 1 << 20, kernels_.lengths); });
+    add_kv_format_options(options, kv_choice_);
     options.flag("--quick", &quick_, "Each figure from one pass: shows that it runs, not how fast.");
     options.text("--json", &json_path_, "FILE", "Write the result here, too.");
     options.text("--svg", &svg_path_, "FILE", "Draw attention over the length of the context here.");
     add_compute_options(options, run_);
+  }
+
+  Result<void> check() override {
+    kernels_.kv_format = kv_choice_.formats().sealed;
+    if (!kernels_.kv_format.encoded() && kernels_.kv_format != KvFormat::fp16) {
+      return error("attention is measured over fp16 or an encoded format, not {}",
+                   kv_formats_text(kv_choice_.formats()));
+    }
+    return {};
   }
 
   Result<int> run() override {
@@ -57,6 +68,7 @@ class BenchKernelsCommand final : public Command {
     nlohmann::ordered_json json = result_head(run_info(*this));
     json["kernels"] = name;
     json["threads"] = (*backend)->num_threads();
+    json["kv_format"] = kv_formats_text(kv_choice_.formats());
     json.update(json_of(*figures));
     if (Result<void> done = write_json(json_path_, json); !done) return done.error();
     const std::string subtitle = fmt::format("{} kernels, {} threads", name, (*backend)->num_threads());
@@ -87,6 +99,7 @@ class BenchKernelsCommand final : public Command {
   }
 
   RunOptions run_;
+  KvFormatChoice kv_choice_;
   KernelOptions kernels_ = [] {
     KernelOptions options;
     options.types = {DType::q4_0, DType::q4_1, DType::q8_0, DType::q4_k, DType::q6_k, DType::f16, DType::bf16};

@@ -45,11 +45,12 @@ TM_INLINE __m256 load8(const BFloat* p) {
 TM_INLINE __m256 load8(const int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small; one of 5 is the upper byte of a half.
+// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small, so it comes 256 times too small; one of 5
+// is the upper byte of a half.
 TM_INLINE __m256 load8(const Float8E4M3* p) {
   const __m128i bits = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   const __m128i half = _mm_and_si128(_mm_slli_epi16(bits, 7), _mm_set1_epi16(static_cast<int16_t>(0xBFFF)));
-  return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+  return _mm256_cvtph_ps(half);
 }
 TM_INLINE __m256 load8(const Float8E5M2* p) {
   const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

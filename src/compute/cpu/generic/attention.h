@@ -238,6 +238,30 @@ TM_INLINE Queries<R> queries_of(const AttentionTask& task, int query) {
   return out;
 }
 
+// Position 16 * group of the tile in its block.
+struct GroupPlace {
+  const BlockRef* block;
+  int offset;
+};
+
+TM_INLINE GroupPlace place_of(const AttentionTask& task, int position) {
+  return {task.blocks + (position / task.block_size - task.first_block), position % task.block_size};
+}
+
+// The query's scores become weights.
+template <int R>
+TM_INLINE void softmax_of_queries(const AttentionTask& task, const Queries<R>& queries, int query, int tile_start,
+                                  int tile_begin, int tile_end, float (*scores)[softmax_tile],
+                                  const AttentionState& out) {
+  const int stride = value_stride(task);
+  float* acc = out.acc + static_cast<size_t>(query) * stride;
+  for (int r = 0; r < R; ++r) {
+    const int first = task.window > 0 ? larger(queries.position[r] - task.window + 1 - tile_start, tile_begin) : 0;
+    softmax_step(scores[r], larger(first, tile_begin), smaller(queries.position[r] + 1 - tile_start, tile_end), task,
+                 out.bases + query + r, out.sums + (query + r) * 16, acc + static_cast<size_t>(r) * stride);
+  }
+}
+
 template <typename T, bool Fetch, int R>
 void chunk_of_queries(const AttentionTask& task, const TileView<T>& tile, int query, int tile_start,
                       const AttentionState& out) {
@@ -246,12 +270,25 @@ void chunk_of_queries(const AttentionTask& task, const TileView<T>& tile, int qu
   const int stride = value_stride(task);
   float* acc = out.acc + static_cast<size_t>(query) * stride;
   score_tile<T, Fetch, R>(tile, queries, task.head_dim, scores);
-  for (int r = 0; r < R; ++r) {
-    const int first = task.window > 0 ? larger(queries.position[r] - task.window + 1 - tile_start, tile.begin) : 0;
-    softmax_step(scores[r], larger(first, tile.begin), smaller(queries.position[r] + 1 - tile_start, tile.end), task,
-                 out.bases + query + r, out.sums + (query + r) * 16, acc + static_cast<size_t>(r) * stride);
-  }
+  softmax_of_queries<R>(task, queries, query, tile_start, tile.begin, tile.end, scores, out);
   value_tile<T, Fetch, R>(tile, scores, task.value_dim, acc, stride);
+}
+
+}  // namespace
+}  // namespace tidemill::TM_ISA
+
+#include "compute/cpu/generic/attention_encoded.h"
+
+namespace tidemill::TM_ISA {
+namespace {
+
+template <int R>
+void encoded_queries(const AttentionTask& task, EncodedTile& tile, int tile_start, const AttentionState& out) {
+  alignas(64) float scores[R][softmax_tile];
+  const Queries<R> queries = queries_of<R>(task, 0);
+  score_encoded<R>(tile, queries, task.head_dim, scores);
+  softmax_of_queries<R>(task, queries, 0, tile_start, tile.begin, tile.end, scores, out);
+  add_encoded<R>(tile, scores, out.acc, value_stride(task));
 }
 
 template <typename T, bool Fetch>
@@ -286,16 +323,6 @@ void queries_of_tile(const AttentionTask& task, const TileView<T>& tile, int til
   }
 }
 
-// Position 16 * group of the tile in its block.
-struct GroupPlace {
-  const BlockRef* block;
-  int offset;
-};
-
-TM_INLINE GroupPlace place_of(const AttentionTask& task, int position) {
-  return {task.blocks + (position / task.block_size - task.first_block), position % task.block_size};
-}
-
 template <typename T>
 TM_INLINE const T* keys_at(const GroupPlace& place) {
   return static_cast<const T*>(place.block->keys) + place.offset;
@@ -323,24 +350,10 @@ TM_INLINE void look_ahead(const AttentionTask& task, int tile_start, int span_en
   }
 }
 
-TM_INLINE void fetch_bytes(const void* first, size_t count) {
-  const auto* bytes = static_cast<const uint8_t*>(first);
-  for (size_t i = 0; i < count; i += 64) fetch(bytes + i);
-}
-
-// The block that lies as far behind `position` as the next tile does behind this one; null where nobody reads it.
-TM_INLINE const BlockRef* block_ahead(const AttentionTask& task, int position, int tile_start, int span_end) {
-  const int ahead = position + softmax_tile;
-  if (ahead < span_end) return place_of(task, ahead).block;
-  if (tile_start + softmax_tile < span_end || !task.upcoming) return nullptr;
-  return task.upcoming + (position - tile_start) / task.block_size;
-}
-
 // Makes floats of the tile: for many queries, which would convert it again and again, and for encoded or mixed formats.
-inline void view_widened(const AttentionTask& task, int tile_start, int span_end, TileView<float>& tile) {
+inline void view_widened(const AttentionTask& task, int tile_start, TileView<float>& tile) {
   float* all_values = task.tile + static_cast<size_t>(softmax_tile) * task.head_dim;
   const int first_group = tile.begin / 16, end_group = (tile.end + 15) / 16;
-  const bool fetch_next = task.num_rows * task.group <= chunk;  // with more of them memory is fast enough
   for (int g = first_group; g < end_group;) {
     const GroupPlace place = place_of(task, tile_start + g * 16);
     const BlockRef& block = *place.block;
@@ -348,10 +361,7 @@ inline void view_widened(const AttentionTask& task, int tile_start, int span_end
     const StoredSide keys = {static_cast<const uint8_t*>(block.keys), block.key_code, task.head_dim, task.block_size};
     const StoredSide values = {static_cast<const uint8_t*>(block.values), block.value_code, task.value_dim,
                                task.block_size};
-    const BlockRef* next = fetch_next ? block_ahead(task, tile_start + g * 16, tile_start, span_end) : nullptr;
-    if (next) fetch_bytes(next->keys, key_layout(next->key_code, task.head_dim, task.block_size).bytes);
     load_keys(keys, place.offset, in_block * 16, task.tile + g * 16, softmax_tile);
-    if (next) fetch_bytes(next->values, value_layout(next->value_code, task.value_dim, task.block_size).bytes);
     float* tile_values = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
     load_values(values, place.offset, smaller(in_block * 16, tile.end - g * 16), tile_values);
     for (const int end = g + in_block; g < end; ++g) {
@@ -377,30 +387,94 @@ void tile_in_place(const AttentionTask& task, int tile_start, int begin, int end
   queries_of_tile<T, true>(task, tile, tile_start, out);
 }
 
-// Whether all blocks have this one format.
-inline bool one_format(const AttentionTask& task, int first_position, int end_position, KvFormat format) {
+// The block that lies as far behind `position` as the next tile does behind this one; null where nobody reads it.
+TM_INLINE const BlockRef* block_ahead(const AttentionTask& task, int position, int tile_start, int span_end) {
+  const int ahead = position + softmax_tile;
+  if (ahead < span_end) return place_of(task, ahead).block;
+  if (tile_start + softmax_tile < span_end || !task.upcoming) return nullptr;
+  return task.upcoming + (position - tile_start) / task.block_size;
+}
+
+TM_INLINE StoredSide keys_of(const AttentionTask& task, const BlockRef& block) {
+  return {static_cast<const uint8_t*>(block.keys), block.key_code, task.head_dim, task.block_size};
+}
+TM_INLINE StoredSide values_of(const AttentionTask& task, const BlockRef& block) {
+  return {static_cast<const uint8_t*>(block.values), block.value_code, task.value_dim, task.block_size};
+}
+
+// Reads codes where they lie, and fetches the blocks that come 64 positions later.
+inline void tile_encoded(const AttentionTask& task, int tile_start, int begin, int end, int span_end,
+                         const AttentionState& out) {
+  EncodedTile tile;
+  tile.begin = begin;
+  tile.end = end;
+  const int first_group = begin / 16, end_group = (end + 15) / 16;
+  for (int g = 0; g < groups; ++g) {
+    const int seen = smaller(larger(g, first_group), end_group - 1);
+    const GroupPlace place = place_of(task, tile_start + seen * 16);
+    tile.keys[g] = keys_of(task, *place.block);
+    tile.values[g] = values_of(task, *place.block);
+    tile.offset[g] = place.offset;
+  }
+  for (int position = 0; position < softmax_tile; position += task.block_size) {
+    const BlockRef* next = block_ahead(task, tile_start + position, tile_start, span_end);
+    if (!next) continue;
+    tile.next_keys.add(next->keys);
+    tile.next_values.add(next->values);
+  }
+  tile.next_keys.start(key_layout(tile.keys[0].code, task.head_dim, task.block_size).bytes, task.head_dim);
+  tile.next_values.start(value_layout(tile.values[0].code, task.value_dim, task.block_size).bytes, end - begin);
+  switch (task.num_rows * task.group) {
+    case 1:
+      return encoded_queries<1>(task, tile, tile_start, out);
+    case 2:
+      return encoded_queries<2>(task, tile, tile_start, out);
+    case 3:
+      return encoded_queries<3>(task, tile, tile_start, out);
+    case 4:
+      return encoded_queries<4>(task, tile, tile_start, out);
+    case 5:
+      return encoded_queries<5>(task, tile, tile_start, out);
+    default:
+      return encoded_queries<6>(task, tile, tile_start, out);
+  }
+}
+
+// Whether all blocks have the codes of this one.
+inline bool one_format(const AttentionTask& task, int first_position, int end_position, const BlockRef& block) {
+  const auto same = [](KvCode a, KvCode b) { return a.format == b.format && a.scales == b.scales; };
   const int last = (end_position - 1) / task.block_size;
   for (int b = first_position / task.block_size; b <= last; ++b) {
-    const BlockRef& block = task.blocks[b - task.first_block];
-    if (block.key_code.format != format || block.value_code.format != format) return false;
+    const BlockRef& other = task.blocks[b - task.first_block];
+    if (!same(other.key_code, block.key_code) || !same(other.value_code, block.value_code)) return false;
   }
   return true;
 }
 
 inline void attend_tile(const AttentionTask& task, int tile_start, int begin, int end, int span_end,
                         const AttentionState& out) {
-  const KvFormat format = place_of(task, tile_start + begin).block->key_code.format;
+  const BlockRef& block = *place_of(task, tile_start + begin).block;
+  const KvFormat format = block.key_code.format;
   const bool many = task.num_rows * task.group > chunk;
-  if (many || !is_plain(format) || !one_format(task, tile_start + begin, tile_start + end, format)) {
-    TileView<float> tile = {};
-    tile.begin = begin;
-    tile.end = end;
-    view_widened(task, tile_start, span_end, tile);
-    return queries_of_tile<float, false>(task, tile, tile_start, out);
+  if (!many && one_format(task, tile_start + begin, tile_start + end, block)) {
+    if (format == KvFormat::fp16 && block.value_code.format == format) {
+      return tile_in_place<Half>(task, tile_start, begin, end, span_end, out);
+    }
+    if (format == KvFormat::bf16 && block.value_code.format == format) {
+      return tile_in_place<BFloat>(task, tile_start, begin, end, span_end, out);
+    }
+    if (format == KvFormat::fp32 && block.value_code.format == format) {
+      return tile_in_place<float>(task, tile_start, begin, end, span_end, out);
+    }
+    if (in_registers(block.key_code, task.head_dim) && in_registers(block.value_code, task.value_dim)) {
+      return tile_encoded(task, tile_start, begin, end, span_end, out);
+    }
   }
-  if (format == KvFormat::fp32) return tile_in_place<float>(task, tile_start, begin, end, span_end, out);
-  if (format == KvFormat::fp16) return tile_in_place<Half>(task, tile_start, begin, end, span_end, out);
-  return tile_in_place<BFloat>(task, tile_start, begin, end, span_end, out);
+  TileView<float> tile = {};
+  tile.begin = begin;
+  tile.end = end;
+  view_widened(task, tile_start, tile);
+  queries_of_tile<float, false>(task, tile, tile_start, out);
 }
 
 }  // namespace

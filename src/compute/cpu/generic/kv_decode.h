@@ -12,6 +12,8 @@ namespace {
 
 constexpr int most_value_groups = 64;  // scales of one position's values: heads of up to 1,024 values
 
+constexpr float e4m3_unit = 256.0f;  // f_load of E4M3 gives values that are so many times too small
+
 // One KV head's keys or values as they lie in a block.
 struct StoredSide {
   const uint8_t* bytes;
@@ -45,10 +47,12 @@ TM_INLINE F load_scales(const StoredSide& side, const KvSideLayout& layout, int 
     float outer;
     __builtin_memcpy(&outer, side.bytes + layout.outer, sizeof(outer));
     // Always whole sixteens: a block has a multiple of 16 positions.
-    return f_mul(f_load(reinterpret_cast<const Float8E4M3*>(side.bytes + layout.scales) + first), f_set(outer));
+    return f_mul(f_load(reinterpret_cast<const Float8E4M3*>(side.bytes + layout.scales) + first),
+                 f_set(outer * e4m3_unit));
   }
-  const auto* scales = reinterpret_cast<const Half*>(side.bytes + layout.scales) + first;
-  return n == 16 ? f_load(scales) : f_load_n(scales, n);
+  const auto* halves = reinterpret_cast<const Half*>(side.bytes + layout.scales) + first;
+  const F scales = n == 16 ? f_load(halves) : f_load_n(halves, n);
+  return side.code.format == KvFormat::fp8_e4m3 ? f_mul(scales, f_set(e4m3_unit)) : scales;
 }
 TM_INLINE F load_mins(const StoredSide& side, const KvSideLayout& layout, int first) {
   const int n = layout.num_scales - first < 16 ? layout.num_scales - first : 16;

@@ -41,9 +41,10 @@ TM_INLINE float as_float(BFloat x) {
 TM_INLINE float as_float(int8_t x) {
   return x;
 }
-// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small; one of 5 is the upper byte of a half.
+// An 8-bit float of 4 exponent bits is a half whose exponent is 8 too small, so it comes 256 times too small; one of 5
+// is the upper byte of a half.
 TM_INLINE float as_float(Float8E4M3 x) {
-  return half_to_float(static_cast<uint16_t>((x.bits & 0x80) << 8 | (x.bits & 0x7F) << 7)) * 256.0f;
+  return half_to_float(static_cast<uint16_t>((x.bits & 0x80) << 8 | (x.bits & 0x7F) << 7));
 }
 TM_INLINE float as_float(Float8E5M2 x) {
   return half_to_float(static_cast<uint16_t>(x.bits << 8));
