@@ -301,6 +301,7 @@ void Engine::State::refresh_gauges() {
     stats.classes[i].num_waiting = scheduler.num_waiting(static_cast<LatencyClass>(i));
   }
   stats.kv_budget_bytes = pool.budget_bytes();
+  stats.kv_bytes_per_token = static_cast<double>(block_bytes) / config.block_size_tokens;
   // A full reservation counts as held: nobody else can have it.
   const size_t reserved = config.kv_reserve == KvReserve::full ? scheduler.promised_bytes() : 0;
   stats.kv_held_bytes = pool.held_bytes() + reserved;

@@ -32,9 +32,10 @@ struct EngineStats {
   int32_t num_requests_waiting = 0;
   int64_t num_queued_tokens = 0;
   size_t kv_budget_bytes = 0;
-  size_t kv_held_bytes = 0;      // by sequences
-  size_t kv_cached_bytes = 0;    // unreferenced, kept for prefix hits
-  int64_t num_blocks_total = 0;  // sealed blocks that the budget holds
+  double kv_bytes_per_token = 0;  // in full blocks, all layer groups
+  size_t kv_held_bytes = 0;       // by sequences
+  size_t kv_cached_bytes = 0;     // unreferenced, kept for prefix hits
+  int64_t num_blocks_total = 0;   // sealed blocks that the budget holds
   int64_t num_blocks_held = 0;
   int64_t num_blocks_cached = 0;
   StepCost::Terms step_cost_s{};  // what a step, a row, a draw, a position are predicted to take (engine/step_cost.h)

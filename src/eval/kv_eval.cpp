@@ -121,12 +121,13 @@ class Evaluation {
                            .backend = model_.backend};
     const KvLayout& layout = model_.model->kv_layout();
     result_.reference = options_.reference;
-    result_.reference_bytes_per_token = kv_bytes_per_token(layout, options_.reference.formats);
+    result_.reference_bytes_per_token =
+        kv_bytes_per_token(layout, options_.block_size_tokens, options_.reference.formats);
     for (const NamedKvFormats& format : options_.formats) {
       caches.candidates.push_back(format.formats);
       FormatFigures& figures = result_.formats.emplace_back();
       figures.format = format;
-      figures.bytes_per_token = kv_bytes_per_token(layout, format.formats);
+      figures.bytes_per_token = kv_bytes_per_token(layout, options_.block_size_tokens, format.formats);
     }
     Result<std::unique_ptr<Lockstep>> lockstep = Lockstep::make(*model_.model, caches);
     if (!lockstep) return lockstep.error();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace tidemill {
 namespace {
 
@@ -82,6 +84,38 @@ std::string kv_format_key(const KvFormats& formats, int32_t block_size) {
   if (formats.skip_windowed) key += "/skip windows";
   for (int32_t layer : formats.skipped_layers) key += fmt::format("/skip {}", layer);
   return key;
+}
+
+Result<KvFormats> parse_kv_formats(std::string_view text) {
+  KvFormatChoice choice;
+  std::string_view rest = text;
+  constexpr std::string_view rotation = "+rotation";
+  if (rest.ends_with(rotation)) {
+    choice.rotate = true;
+    rest.remove_suffix(rotation.size());
+  }
+  const size_t slash = rest.find('/');
+  const std::string_view values = slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
+  std::string_view keys = rest.substr(0, slash);
+  if (const size_t colon = keys.find(':'); colon != std::string_view::npos) {
+    const std::string_view scales = keys.substr(colon + 1);
+    keys = keys.substr(0, colon);
+    if (scales == "token") choice.key_scales = KvScales::per_token;
+    if (scales == "channel") choice.key_scales = KvScales::per_channel;
+    if (!choice.key_scales) return error("keys have scales by token or by channel, not {}", printable(scales));
+  }
+  choice.both = kv_format_named(keys);
+  if (!choice.both) return error("{} is no format of the KV cache; there are {}", printable(keys), kv_format_names());
+  if (choice.key_scales == KvScales::per_channel && !takes_channel_scales(*choice.both)) {
+    return error("{} has no scales by channel", keys);
+  }
+  if (slash != std::string_view::npos) {
+    choice.values = kv_format_named(values);
+    if (!choice.values) {
+      return error("{} is no format of the KV cache; there are {}", printable(values), kv_format_names());
+    }
+  }
+  return choice.formats();
 }
 
 }  // namespace tidemill

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "compute/kv_format.h"
 #include "model/model.h"
 
@@ -30,6 +31,9 @@ const char* kv_format_name(KvFormat format);
 std::optional<KvFormat> kv_format_named(std::string_view name);
 // All that --kv-cache-dtype takes, for messages: "fp32, fp16, ...".
 std::string kv_format_names();
+
+// KEYS[:token|:channel][/VALUES][+rotation], as "int4", "int8/int4" or "int4:channel+rotation".
+Result<KvFormats> parse_kv_formats(std::string_view text);
 
 // What a user said of the cache's formats. What is not given follows from what is.
 struct KvFormatChoice {

@@ -30,9 +30,8 @@ Result<std::unique_ptr<TextRunner>> TextRunner::make(Model& model, const TextRun
   TM_CHECK(options.max_tokens > 0 && options.max_rows > 0 && options.max_rows % options.block_size_tokens == 0,
            "a text is run in whole blocks");
   EngineConfig config = config_for(model.kv_layout(), options);
-  Result<std::unique_ptr<KvStorage>> storage =
-      KvStorage::make(model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes,
-                      options.backend);
+  Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(
+      model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes, options.backend);
   if (!storage) return storage.error();
   return std::unique_ptr<TextRunner>(new TextRunner(model, options, *std::move(storage), std::move(config)));
 }

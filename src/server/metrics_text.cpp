@@ -73,6 +73,8 @@ void add_gauges(Samples& samples, const EngineStats& stats, size_t num_connectio
   samples.gauge("kv_cache_usage_perc", "Share of the KV budget that sequences hold; 1 = all.",
                 share(static_cast<double>(stats.kv_held_bytes), static_cast<double>(stats.kv_budget_bytes)));
   samples.gauge("kv_cache_budget_bytes", "KV bytes that may be used.", static_cast<double>(stats.kv_budget_bytes));
+  samples.gauge("kv_cache_bytes_per_token", "KV bytes of a token in full blocks, scales and padding included.",
+                stats.kv_bytes_per_token);
   samples.gauge("kv_cache_held_bytes", "KV bytes that sequences hold.", static_cast<double>(stats.kv_held_bytes));
   samples.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.",
                 static_cast<double>(stats.kv_cached_bytes));

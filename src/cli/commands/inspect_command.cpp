@@ -8,6 +8,7 @@
 #include "cli/model_text.h"
 #include "cli/options/values.h"
 #include "compute/dtype.h"
+#include "compute/paged_kv.h"
 #include "model/model_files.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -49,13 +50,15 @@ void show_weights(const WeightFile& weights) {
   }
 }
 
-// Bytes of keys and values of one token over all layers.
-uint64_t kv_bytes_per_token(const ModelConfig& config, uint64_t bytes_per_value) {
-  uint64_t values = 0;
+// Bytes of keys and values of one token over all layers, scales and padding included.
+double kv_bytes_per_token(const ModelConfig& config, KvBlockFormat format) {
+  constexpr int32_t block_size = 32;
+  size_t bytes = 0;
   for (const int32_t heads : config.num_kv_heads) {
-    values += static_cast<uint64_t>(heads) * static_cast<uint64_t>(config.head_size_k + config.head_size_v);
+    const KvShape shape = {heads, config.head_size_k, config.head_size_v, block_size};
+    bytes += shape.layer_bytes(format);
   }
-  return values * bytes_per_value;
+  return static_cast<double>(bytes) / block_size;
 }
 
 void show_config(const ModelConfig& config) {
@@ -69,10 +72,14 @@ void show_config(const ModelConfig& config) {
     line("experts", fmt::format("{}, of which {} at a time", *config.num_experts, config.num_experts_used.value_or(0)));
   }
   line("context", fmt::format("{} tokens", config.context_length));
-  const uint64_t per_token = kv_bytes_per_token(config, 2);
+  const double per_token = kv_bytes_per_token(config, KvFormat::fp16);
   line("KV cache", fmt::format("{} bytes per token in fp16 ({} for the whole context{})", per_token,
-                               bytes_text(per_token * static_cast<uint64_t>(config.context_length)),
+                               bytes_text(static_cast<uint64_t>(per_token * config.context_length)),
                                config.sliding_window ? ", less where layers have windows" : ""));
+  line("",
+       fmt::format("{} in int8, {} in int8/int4, {} in int4, {} in nvfp4", kv_bytes_per_token(config, KvFormat::int8),
+                   kv_bytes_per_token(config, {KvFormat::int8, KvFormat::int4}),
+                   kv_bytes_per_token(config, KvFormat::int4), kv_bytes_per_token(config, KvFormat::nvfp4)));
 }
 
 std::string token_list(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {

@@ -20,10 +20,11 @@ namespace {
 constexpr int32_t most_context_tokens = 1 << 20;
 
 Result<NamedKvFormats> format_named(const std::string& name) {
-  for (const KvFormat format : {KvFormat::fp32, KvFormat::fp16, KvFormat::bf16}) {
-    if (name == kv_format_name(format)) return NamedKvFormats{name, {format}, format != KvFormat::bf16};
-  }
-  return error("{} is no format of the KV cache", printable(name));
+  Result<KvFormats> formats = parse_kv_formats(name);
+  if (!formats) return formats.error();
+  const auto exact = [](KvFormat format) { return format == KvFormat::fp32 || format == KvFormat::fp16; };
+  const KvBlockFormat sealed = formats->sealed;
+  return NamedKvFormats{name, *std::move(formats), exact(sealed.keys.format) && exact(sealed.values.format)};
 }
 
 Result<std::vector<NamedKvFormats>> formats_named(const std::string& text) {

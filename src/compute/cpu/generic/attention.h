@@ -283,7 +283,7 @@ namespace tidemill::TM_ISA {
 namespace {
 
 template <int R>
-void encoded_queries(const AttentionTask& task, EncodedTile& tile, int tile_start, const AttentionState& out) {
+void encoded_queries(const AttentionTask& task, const EncodedTile& tile, int tile_start, const AttentionState& out) {
   alignas(64) float scores[R][softmax_tile];
   const Queries<R> queries = queries_of<R>(task, 0);
   score_encoded<R>(tile, queries, task.head_dim, scores);
@@ -416,14 +416,19 @@ inline void tile_encoded(const AttentionTask& task, int tile_start, int begin, i
     tile.values[g] = values_of(task, *place.block);
     tile.offset[g] = place.offset;
   }
-  for (int position = 0; position < softmax_tile; position += task.block_size) {
-    const BlockRef* next = block_ahead(task, tile_start + position, tile_start, span_end);
-    if (!next) continue;
-    tile.next_keys.add(next->keys);
-    tile.next_values.add(next->values);
+  // Where nothing is known to follow, what is there already: fetching that costs little.
+  const uint8_t *next_keys[groups], *next_values[groups];
+  const int num_blocks = softmax_tile / task.block_size;
+  for (int b = 0; b < num_blocks; ++b) {
+    const BlockRef* next = block_ahead(task, tile_start + b * task.block_size, tile_start, span_end);
+    const int g = b * task.block_size / 16;
+    next_keys[b] = next ? static_cast<const uint8_t*>(next->keys) : tile.keys[g].bytes;
+    next_values[b] = next ? static_cast<const uint8_t*>(next->values) : tile.values[g].bytes;
   }
-  tile.next_keys.start(key_layout(tile.keys[0].code, task.head_dim, task.block_size).bytes, task.head_dim);
-  tile.next_values.start(value_layout(tile.values[0].code, task.value_dim, task.block_size).bytes, end - begin);
+  tile.next_keys = ahead_of(next_keys, num_blocks, key_layout(tile.keys[0].code, task.head_dim, task.block_size).bytes,
+                            task.head_dim);
+  tile.next_values = ahead_of(next_values, num_blocks,
+                              value_layout(tile.values[0].code, task.value_dim, task.block_size).bytes, end - begin);
   switch (task.num_rows * task.group) {
     case 1:
       return encoded_queries<1>(task, tile, tile_start, out);

@@ -8,49 +8,38 @@
 namespace tidemill::TM_ISA {
 namespace {
 
-constexpr int most_blocks = softmax_tile / 16;  // of a tile
-
-// Lines to be fetched while something else is computed: of several runs of equal length.
-class LineQueue {
- public:
-  TM_INLINE void add(const void* first) { runs_[num_runs_++] = static_cast<const uint8_t*>(first); }
-  // So many bytes each, spread over `num_steps` calls of step.
-  TM_INLINE void start(size_t bytes, int num_steps) {
-    bytes_ = bytes;
-    run_ = 0;
-    at_ = 0;
-    const size_t lines = (bytes + 63) / 64 * static_cast<size_t>(num_runs_);
-    each_ = static_cast<int>((lines + static_cast<size_t>(num_steps) - 1) / static_cast<size_t>(num_steps));
-  }
-  TM_INLINE void step() {
-    for (int i = 0; i < each_ && run_ < num_runs_; ++i) {
-      __builtin_prefetch(runs_[run_] + at_, 0, 2);
-      at_ += 64;
-      if (at_ >= bytes_) {
-        at_ = 0;
-        ++run_;
-      }
-    }
-  }
-
- private:
-  const uint8_t* runs_[most_blocks];
-  int num_runs_ = 0, run_ = 0, each_ = 0;
-  size_t bytes_ = 0, at_ = 0;
+// What is read next, in four runs of bytes which are fetched bit by bit while something else is computed.
+struct Ahead {
+  const uint8_t* at[groups];
+  size_t step;  // bytes of a run for each of the steps
 };
+
+// The runs of up to four blocks' keys or values, `bytes` each.
+TM_INLINE Ahead ahead_of(const uint8_t* const* blocks, int num_blocks, size_t bytes, int num_steps) {
+  Ahead ahead;
+  const int parts = groups / num_blocks;
+  const size_t part = bytes / static_cast<size_t>(parts) + 1;
+  for (int i = 0; i < groups; ++i) ahead.at[i] = blocks[i / parts] + static_cast<size_t>(i % parts) * part;
+  ahead.step = part / static_cast<size_t>(num_steps) + 1;
+  return ahead;
+}
+
+TM_INLINE void fetch_ahead(const Ahead& ahead, int step) {
+  for (int i = 0; i < groups; ++i) fetch(ahead.at[i] + ahead.step * static_cast<size_t>(step));
+}
 
 // One KV head of the blocks of a tile, all of one format.
 struct EncodedTile {
   StoredSide keys[groups], values[groups];  // of the group's block; a group that nobody sees has another's
   int offset[groups];                       // of the group in its block
   int begin, end;
-  LineQueue next_keys, next_values;
+  Ahead next_keys, next_values;
 };
 
 // Of keys: scales by position or by channel, with or without mins.
 template <bool ByChannel, bool Min, typename Codes, int R, int G>
-TM_INLINE void score_encoded_groups(EncodedTile& tile, int first, Codes codes, const Queries<R>& queries, int head_dim,
-                                    float (*scores)[softmax_tile]) {
+TM_INLINE void score_encoded_groups(const EncodedTile& tile, int first, Codes codes, const Queries<R>& queries,
+                                    int head_dim, float (*scores)[softmax_tile]) {
   F sums[R][G];
   for (auto& query : sums) {
     for (F& sum : query) sum = f_zero();
@@ -63,6 +52,7 @@ TM_INLINE void score_encoded_groups(EncodedTile& tile, int first, Codes codes, c
   for (int g = 0; g < G; ++g) rows[g] = sides[g].bytes + tile.offset[first + g] * Codes::bits / 8;
   alignas(64) float scales[G][16], mins[G][16];
   F scale[G], min[G];
+  const Ahead next = tile.next_keys;
   for (int begin = 0, index = 0; begin < head_dim; begin += group, ++index) {
     const int end = begin + group < head_dim ? begin + group : head_dim;
     for (int g = 0; g < G; ++g) {
@@ -75,7 +65,7 @@ TM_INLINE void score_encoded_groups(EncodedTile& tile, int first, Codes codes, c
       }
     }
     for (int d = begin; d < end; ++d) {
-      if (first == 0) tile.next_keys.step();
+      if (first == 0) fetch_ahead(next, d);
       F key[G];
       TM_UNROLL
       for (int g = 0; g < G; ++g) {
@@ -101,7 +91,7 @@ TM_INLINE void score_encoded_groups(EncodedTile& tile, int first, Codes codes, c
 }
 
 template <bool ByChannel, bool Min, int R, typename Codes>
-TM_INLINE void score_encoded_tile(EncodedTile& tile, Codes codes, const Queries<R>& queries, int head_dim,
+TM_INLINE void score_encoded_tile(const EncodedTile& tile, Codes codes, const Queries<R>& queries, int head_dim,
                                   float (*scores)[softmax_tile]) {
   constexpr int together = vectors_together(R);
   for (int g = 0; g < groups; g += together) {
@@ -110,7 +100,7 @@ TM_INLINE void score_encoded_tile(EncodedTile& tile, Codes codes, const Queries<
 }
 
 template <int R>
-void score_encoded(EncodedTile& tile, const Queries<R>& queries, int head_dim, float (*scores)[softmax_tile]) {
+void score_encoded(const EncodedTile& tile, const Queries<R>& queries, int head_dim, float (*scores)[softmax_tile]) {
   const KvCode code = tile.keys[0].code;
   const bool by_channel = code.scales == KvScales::per_channel;
   if (code.format == KvFormat::fp8_e4m3) {
@@ -128,7 +118,7 @@ void score_encoded(EncodedTile& tile, const Queries<R>& queries, int head_dim, f
 
 // acc[r] += weights[r] * values for V vectors of the values' elements. scales and mins are [64][num_groups].
 template <bool Min, typename Codes, int R, int V>
-TM_INLINE void add_encoded_values(EncodedTile& tile, Codes codes, const float* scales, const float* mins,
+TM_INLINE void add_encoded_values(const EncodedTile& tile, Codes codes, const float* scales, const float* mins,
                                   const float (*weights)[softmax_tile], int column, float* acc, int acc_stride) {
   F sums[R][V];
   for (int r = 0; r < R; ++r) {
@@ -139,12 +129,13 @@ TM_INLINE void add_encoded_values(EncodedTile& tile, Codes codes, const float* s
   const int group = values_per_scale(any.code.format, any.dim), num_groups = (any.dim + group - 1) / group;
   int scale_of[V];
   for (int v = 0; v < V; ++v) scale_of[v] = (column + v * 16) / group;
+  const Ahead next = tile.next_values;
   for (int position = tile.begin; position < tile.end;) {
     const int g = position / 16;
     const uint8_t* row = tile.values[g].bytes + static_cast<size_t>(tile.offset[g] + position % 16) * row_bytes;
     const int group_end = smaller(g * 16 + 16, tile.end);
     for (; position < group_end; ++position, row += row_bytes) {
-      if (column == 0) tile.next_values.step();
+      if (column == 0) fetch_ahead(next, position - tile.begin);
       F x[V];
       TM_UNROLL
       for (int v = 0; v < V; ++v) {
@@ -167,7 +158,7 @@ TM_INLINE void add_encoded_values(EncodedTile& tile, Codes codes, const float* s
 constexpr int most_tile_scales = softmax_tile * 16;
 
 template <bool Min, int R, typename Codes>
-TM_INLINE void add_encoded_tile(EncodedTile& tile, Codes codes, const float (*weights)[softmax_tile], float* acc,
+TM_INLINE void add_encoded_tile(const EncodedTile& tile, Codes codes, const float (*weights)[softmax_tile], float* acc,
                                 int acc_stride) {
   const StoredSide& any = tile.values[0];
   const KvSideLayout layout = value_layout(any.code, any.dim, any.block_size);
@@ -191,7 +182,7 @@ TM_INLINE void add_encoded_tile(EncodedTile& tile, Codes codes, const float (*we
 }
 
 template <int R>
-void add_encoded(EncodedTile& tile, const float (*weights)[softmax_tile], float* acc, int acc_stride) {
+void add_encoded(const EncodedTile& tile, const float (*weights)[softmax_tile], float* acc, int acc_stride) {
   const KvCode code = tile.values[0].code;
   if (code.format == KvFormat::fp8_e4m3) {
     return add_encoded_tile<false, R>(tile, ByteCodes<Float8E4M3>{}, weights, acc, acc_stride);
