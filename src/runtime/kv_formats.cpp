@@ -16,7 +16,7 @@ struct NamedFormat {
 
 // The first name of a format is its own.
 constexpr NamedFormat named_formats[] = {
-    {"fp32", KvFormat::fp32},         {"fp16", KvFormat::fp16},         {"bf16", KvFormat::bf16},
+    {"fp16", KvFormat::fp16},         {"fp32", KvFormat::fp32},         {"bf16", KvFormat::bf16},
     {"fp8_e4m3", KvFormat::fp8_e4m3}, {"fp8_e5m2", KvFormat::fp8_e5m2}, {"int8", KvFormat::int8},
     {"int4", KvFormat::int4},         {"nvfp4", KvFormat::nvfp4},       {"q8_0", KvFormat::q8_0},
     {"q4_0", KvFormat::q4_0},         {"float32", KvFormat::fp32},      {"f32", KvFormat::fp32},
