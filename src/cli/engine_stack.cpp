@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
+#include "cli/kv_format_choice.h"
 #include "model/loader.h"
 #include "model/model_files.h"
 #include "runtime/kv_audit.h"
@@ -180,10 +182,16 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   auto stack = std::make_unique<EngineStack>();
   stack->name = files->name;
   stack->family = config->family;
-  stack->kv_formats = options.kv_choice.formats();
   stack->engine_config = options.engine;
   if (Result<void> done = load_text(*stack, *files, options); !done) return done.error();
   if (Result<void> done = load_weights(*stack, *files, *config, options, progress); !done) return done.error();
+  Result<KvFormatDecision> formats = decide_kv_formats(
+      {stack->model.get(), stack->backend.get(), stack->tokenizer.get()}, files->weights->identity(), options);
+  if (!formats) return formats.error();
+  stack->kv_formats = formats->formats;
+  stack->kv_fidelity = formats->fidelity;
+  stack->kv_explanation = formats->explanation;
+  std::ranges::copy(formats->warnings, std::back_inserter(stack->warnings));
   files = Error{};  // closes the mapping: the weights were repacked
   if (Result<void> done = plan_cache(*stack, options); !done) return done.error();
   EngineConfig& engine = stack->engine_config;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cli/options/run_options.h"
 #include "compute/backend.h"
 #include "engine/engine.h"
+#include "engine/kv_fidelity.h"
 #include "model/model.h"
 #include "runtime/kv_storage.h"
 #include "runtime/memory_plan.h"
@@ -38,6 +40,8 @@ struct EngineStack {
   std::unique_ptr<Model> model;
   MemoryPlan memory;
   KvFormats kv_formats;
+  std::optional<KvFidelity> kv_fidelity;  // of these formats for this model file; nothing: never measured
+  std::string kv_explanation;             // why these formats, where they were chosen by measurement
   EngineConfig engine_config;
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<KvAuditor> auditor;  // goes into the engine; nullptr = no live meter

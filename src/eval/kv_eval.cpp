@@ -26,8 +26,10 @@ void begin_with_bos(const Tokenizer& tokenizer, std::vector<TokenId>& tokens) {
 // The tokens of the continuation are those after what it has in common with its context alone.
 Piece piece_of(const Tokenizer& tokenizer, const EvalOption& option) {
   Piece piece;
-  std::vector<TokenId> context = tokenizer.encode(option.context);
-  piece.tokens = tokenizer.encode(option.context + option.continuation);
+  // Without what the model would put at the end.
+  const EncodeOptions plain{.add_special = false};
+  std::vector<TokenId> context = tokenizer.encode(option.context, plain);
+  piece.tokens = tokenizer.encode(option.context + option.continuation, plain);
   begin_with_bos(tokenizer, context);
   begin_with_bos(tokenizer, piece.tokens);
   const auto common = std::ranges::mismatch(context, piece.tokens).in2 - piece.tokens.begin();

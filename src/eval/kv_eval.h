@@ -15,20 +15,12 @@
 #include "compute/backend.h"
 #include "eval/eval_data.h"
 #include "eval/eval_statistics.h"
+#include "eval/named_formats.h"
 #include "model/model.h"
 #include "runtime/kv_storage.h"
 #include "text/tokenizer.h"
 
 namespace tidemill {
-
-// A format as the command line names it.
-struct NamedKvFormats {
-  std::string name;
-  KvFormats formats;
-  bool exact = false;  // nothing is encoded: fp16 or wider
-};
-// The cache whose loss is the floor under all others (engine/kv_fidelity.h).
-inline constexpr const char* floor_format = "fp16";
 
 struct EvalModel {
   Model* model = nullptr;
@@ -76,7 +68,7 @@ struct SpeedFigures {
 
 struct FormatFigures {
   NamedKvFormats format;
-  size_t bytes_per_token = 0;
+  double bytes_per_token = 0;
   std::vector<TextFigures> texts;
   std::vector<TaskFigures> tasks;
   SpeedFigures speed;
@@ -91,7 +83,7 @@ struct FormatFigures {
 
 struct KvEvalResult {
   NamedKvFormats reference;
-  size_t reference_bytes_per_token = 0;
+  double reference_bytes_per_token = 0;
   SpeedFigures reference_speed;
   std::vector<FormatFigures> formats;
   double seconds = 0;

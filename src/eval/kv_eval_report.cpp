@@ -138,7 +138,7 @@ Table overview(const KvEvalResult& result) {
     const SpeedFigures& speed = format.speed;
     const bool timed = speed.context_tokens > 0;
     table.add(
-        {format.format.name, fmt::format("{}", format.bytes_per_token),
+        {format.format.name, number_text(format.bytes_per_token, 0),
          number_text(
              static_cast<double>(format.bytes_per_token) / static_cast<double>(result.reference_bytes_per_token), 3),
          small_text(rows.mean_kl()), small_text(rows.percentile_kl(99.9)), small_text(rows.worst_kl()),
@@ -203,7 +203,7 @@ Table by_task(const KvEvalResult& result) {
 std::vector<LabeledPoint> points_of(const KvEvalResult& result, double (*loss)(const FormatFigures&)) {
   std::vector<LabeledPoint> points;
   for (const FormatFigures& format : result.formats)
-    points.push_back({format.format.name, static_cast<double>(format.bytes_per_token), loss(format)});
+    points.push_back({format.format.name, format.bytes_per_token, loss(format)});
   return points;
 }
 

@@ -25,6 +25,9 @@ struct KvFormats {
   KvBlockFormat of_layer(const KvLayerGroup& group, int32_t layer) const;
 };
 
+inline constexpr KvFormat all_kv_formats[] = {KvFormat::fp32,     KvFormat::fp16, KvFormat::bf16, KvFormat::fp8_e4m3,
+                                              KvFormat::fp8_e5m2, KvFormat::int8, KvFormat::int4, KvFormat::nvfp4,
+                                              KvFormat::q8_0,     KvFormat::q4_0};
 // As --kv-cache-dtype names it.
 const char* kv_format_name(KvFormat format);
 // By this name, or one that other servers have for the same.
@@ -38,6 +41,7 @@ Result<KvFormats> parse_kv_formats(std::string_view text);
 // What a user said of the cache's formats. What is not given follows from what is.
 struct KvFormatChoice {
   std::optional<KvFormat> both, keys, values;
+  bool measured = false;  // the smallest that is true enough, by measurement; the others say nothing then
   std::optional<KvScales> key_scales;
   std::optional<bool> rotate;
   std::vector<int32_t> skipped_layers{};

@@ -26,7 +26,7 @@ struct TextRunnerOptions {
   int32_t max_tokens = 2048;  // of a text
   int32_t max_rows = 64;      // of one advance; whole blocks
   int32_t max_logit_rows = 64;
-  Backend* backend = nullptr;  // whose threads share the work on logits; null = the caller's alone
+  Backend* backend = nullptr;  // that encodes, and whose threads share the work on logits
   KeptRows* kept_rows = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sampling/sampling_params.h"
+#include "server/kv_contract.h"
 
 namespace tidemill {
 
@@ -34,6 +35,7 @@ struct ServedModel {
   // Of the model's generation_config; also holds end_token_ids.
   SamplingParams default_sampling;
   std::optional<int64_t> default_max_tokens;
+  KvContract kv;
   int64_t created_unix_s = 0;
   std::string owned_by = "tidemill";
 };

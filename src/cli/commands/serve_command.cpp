@@ -47,6 +47,17 @@ std::vector<std::string> names_of(const ServeOptions& options, const EngineStack
   return names;
 }
 
+KvContract kv_contract(const EngineStack& stack) {
+  const auto& [keys, values] = stack.kv_formats.sealed;
+  KvContract contract;
+  contract.formats = kv_formats_text(stack.kv_formats);
+  contract.fidelity = stack.kv_fidelity;
+  contract.least_bits = std::min(code_bits(keys.format), code_bits(values.format));
+  for (const KvFormat format : all_kv_formats)
+    contract.bits_by_format.emplace_back(kv_format_name(format), code_bits(format));
+  return contract;
+}
+
 ServedModel served_model(const ServeOptions& options, const EngineStack& stack) {
   ServedModel model;
   model.names = names_of(options, stack);
@@ -57,6 +68,7 @@ ServedModel served_model(const ServeOptions& options, const EngineStack& stack) 
   model.max_model_len_tokens = stack.engine_config.max_model_len_tokens;
   model.default_sampling = default_sampling(stack);
   model.default_max_tokens = stack.generation.max_new_tokens;
+  model.kv = kv_contract(stack);
   model.created_unix_s = static_cast<int64_t>(std::time(nullptr));
   return model;
 }
@@ -175,6 +187,7 @@ class ServeCommand final : public Command {
     engine->start();
     loaded_ = true;
     server.set_ready(*engine, model);
+    std::fputs((*stack)->kv_explanation.c_str(), stdout);
     print_banner(options_, **stack, model, server.port());
     stop_signal_.wait(0);
     log.info("{}: {} requests are open, {} seconds to finish them", stop_signal_ == SIGINT ? "SIGINT" : "SIGTERM",

@@ -10,7 +10,7 @@ constexpr int64_t max_layers = 1 << 20;
 
 Result<void> set_format(const std::string& text, std::optional<KvFormat>& target) {
   if (text == "auto") {
-    target = KvFormat::fp16;
+    target.reset();
     return {};
   }
   const std::optional<KvFormat> format = kv_format_named(text);
@@ -45,8 +45,11 @@ Result<void> set_skipped_layers(const std::string& text, KvFormatChoice& target)
 void add_kv_format_options(OptionList& list, KvFormatChoice& target) {
   list.custom("--kv-cache-dtype", "FORMAT",
               "Number format of the KV cache: fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4, q8_0 or q4_0; "
-              "auto = fp16.",
-              "auto", [&target](const std::string& text) { return set_format(text, target.both); });
+              "auto = the smallest that is as true as --kv-fidelity, measured once for a model file.",
+              "fp16", [&target](const std::string& text) {
+                target.measured = text == "auto";
+                return set_format(text, target.both);
+              });
   list.custom("--kv-cache-dtype-k,--cache-type-k", "FORMAT", "The same of keys alone.", "--kv-cache-dtype",
               [&target](const std::string& text) { return set_format(text, target.keys); });
   list.custom("--kv-cache-dtype-v,--cache-type-v", "FORMAT", "The same of values alone.", "--kv-cache-dtype",

@@ -85,6 +85,12 @@ void add_memory_options(OptionList& list, RunOptions& target) {
   list.number("--memory-utilization,--gpu-memory-utilization", &target.kv_budget.memory_utilization, 0.001, 1.0,
               "Share of the memory that is left after the weights which the KV cache may take.");
   add_kv_format_options(list, target.kv_choice);
+  list.choice("--kv-fidelity", &target.kv_fidelity,
+              {{"exact", KvFidelity::exact},
+               {"high", KvFidelity::high},
+               {"balanced", KvFidelity::balanced},
+               {"compact", KvFidelity::compact}},
+              "How true --kv-cache-dtype auto keeps the cache to an uncompressed one (docs/kv-fidelity.md).");
   list.choice("--kv-eviction-policy", &target.engine.eviction,
               {{"fifo", EvictionPolicy::fifo}, {"lru", EvictionPolicy::lru}, {"heuristic", EvictionPolicy::heuristic}},
               "Which block kept for prefix hits goes first when memory is needed.");

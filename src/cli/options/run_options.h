@@ -11,6 +11,7 @@
 #include "compute/backend.h"
 #include "compute/dtype.h"
 #include "engine/engine_config.h"
+#include "engine/kv_fidelity.h"
 #include "runtime/memory_plan.h"
 
 namespace tidemill {
@@ -34,8 +35,9 @@ struct RunOptions {
   int32_t max_model_len = 0;
   KvBudgetOptions kv_budget;
   KvFormatChoice kv_choice;
-  double kv_audit_share = 0;       // 0 = no live meter
-  int32_t kv_audit_tokens = 4096;  // of a request, that the live meter reads at most
+  KvFidelity kv_fidelity = KvFidelity::high;  // that --kv-cache-dtype auto keeps to
+  double kv_audit_share = 0;                  // 0 = no live meter
+  int32_t kv_audit_tokens = 4096;             // of a request, that the live meter reads at most
 
   EngineConfig engine;  // its groups, budget and lengths are filled in from the model (cli/engine_stack)
 };

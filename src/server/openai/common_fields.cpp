@@ -257,6 +257,7 @@ void read_common_fields(const Json& body, Fields& fields, const ServedModel& mod
       fields.fail("min_tokens", fmt::format("is {}, above the most tokens, {}", *least, *request.engine.max_tokens));
   }
   read_engine_fields(fields, limits, request);
+  request.reply.kv_cache = read_kv_contract(fields, model.kv);
   request.engine.want_progress = request.reply.progress;
 }
 

@@ -36,7 +36,8 @@ std::vector<Request> Generation::begin(GenerationRequest request, const Caller& 
   frame_ = {.id = (chat() ? "chatcmpl-" : "cmpl-") + (request_.request_id.empty() ? request_id_ : request_.request_id),
             .api = request_.api,
             .created_unix_s = now_unix_s,
-            .model = model_.names.front()};
+            .model = model_.names.front(),
+            .kv_cache = request_.reply.kv_cache ? kv_cache_json(model_.kv) : Json()};
   std::vector<Request> requests;
   for (const Prompt& prompt : request_.prompts) {
     Request& engine = requests.emplace_back(request_.engine);

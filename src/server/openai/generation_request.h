@@ -45,6 +45,7 @@ struct ReplyOptions {
   bool timings = false;
   bool timings_per_token = false;
   bool progress = false;
+  bool kv_cache = false;  // what the KV cache stores
   bool skip_special_tokens = true;
   bool include_stop_text = false;
   std::vector<std::string> stop;

@@ -64,11 +64,13 @@ Json reply_object(const ReplyFrame& frame, bool chunk) {
   const char* object = frame.api == Api::completion ? "text_completion"
                        : chunk                      ? "chat.completion.chunk"
                                                     : "chat.completion";
-  return {{"id", frame.id},
-          {"object", object},
-          {"created", frame.created_unix_s},
-          {"model", frame.model},
-          {"choices", Json::array()}};
+  Json reply = {{"id", frame.id},
+                {"object", object},
+                {"created", frame.created_unix_s},
+                {"model", frame.model},
+                {"choices", Json::array()}};
+  if (!frame.kv_cache.is_null()) reply["kv_cache"] = frame.kv_cache;
+  return reply;
 }
 
 Json usage_json(const TotalUsage& usage) {

@@ -19,6 +19,7 @@ struct ReplyFrame {
   Api api = Api::completion;
   int64_t created_unix_s = 0;
   std::string model;
+  Json kv_cache = nullptr;  // what it stores, where the request cares; else null
 };
 
 // {"id", "object", "created", "model", "choices": []}; a chunk of a stream or a whole reply.

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "base/printable.h"
 #include "cli/commands/bench/bench_commands.h"
 #include "cli/commands/bench/bench_model_options.h"
 #include "cli/local_engine.h"
@@ -18,26 +17,6 @@ namespace tidemill {
 namespace {
 
 constexpr int32_t most_context_tokens = 1 << 20;
-
-Result<NamedKvFormats> format_named(const std::string& name) {
-  Result<KvFormats> formats = parse_kv_formats(name);
-  if (!formats) return formats.error();
-  const auto exact = [](KvFormat format) { return format == KvFormat::fp32 || format == KvFormat::fp16; };
-  const KvBlockFormat sealed = formats->sealed;
-  return NamedKvFormats{name, *std::move(formats), exact(sealed.keys.format) && exact(sealed.values.format)};
-}
-
-Result<std::vector<NamedKvFormats>> formats_named(const std::string& text) {
-  std::vector<NamedKvFormats> formats;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    Result<NamedKvFormats> format = format_named(text.substr(begin, end - begin));
-    if (!format) return format.error();
-    formats.push_back(*std::move(format));
-    begin = end + 1;
-  }
-  return formats;
-}
 
 // How far it is, on standard error: in place on a terminal, every ten seconds elsewhere.
 class EvalProgressLine {
@@ -76,20 +55,11 @@ class EvalKvCommand final : public Command {
   }
 
   void add_options(OptionList& options) override {
-    options.custom("--formats", "NAME,NAME,...", "Formats to measure; fp16, the floor under all, always is.",
-                   "fp16,bf16", [this](const std::string& text) -> Result<void> {
-                     Result<std::vector<NamedKvFormats>> formats = formats_named(text);
-                     if (!formats) return formats.error();
-                     eval_.formats = *std::move(formats);
-                     return {};
-                   });
-    options.custom("--reference", "NAME", "The format that they are measured against.", "fp32",
-                   [this](const std::string& text) -> Result<void> {
-                     Result<NamedKvFormats> format = format_named(text);
-                     if (!format) return format.error();
-                     eval_.reference = *std::move(format);
-                     return {};
-                   });
+    options.text(
+        "--formats", &format_names_, "NAME,NAME,...",
+        "Formats to measure: int8, or int8/int4 for keys and values, with +rotation, +windows and +ends behind; "
+        "fp16, the floor under all, always is.");
+    options.text("--reference", &reference_name_, "NAME", "The format that they are measured against.");
     options.texts("--factual", &factual_paths_, "FILE", "A text or task of facts; may be given several times.");
     options.texts("--creative", &creative_paths_, "FILE",
                   "A text or task of stories, poems or talk; may be given several times.");
@@ -122,6 +92,10 @@ class EvalKvCommand final : public Command {
     if (run_.model_path.empty()) return error("eval kv needs a model: tidemill eval kv MODEL");
     if (factual_paths_.empty() && creative_paths_.empty())
       return error("eval kv needs something to read: --factual FILE or --creative FILE");
+    if (const auto formats = kv_format_list(format_names_, 0); !formats)
+      return error("--formats: {}", formats.error().message);
+    if (const auto reference = kv_formats_named(reference_name_, 0); !reference)
+      return error("--reference: {}", reference.error().message);
     for (const int32_t length : eval_.context_lengths) {
       if (length < 8) return error("--context-lengths {} is below 8", length);
     }
@@ -147,8 +121,15 @@ class EvalKvCommand final : public Command {
         return error("--context-lengths {} is more than the {} positions that the model was trained on", length,
                      stack.model->info().context_length);
     }
+    const int32_t num_layers = stack.model->info().num_layers;
+    Result<NamedKvFormats> reference = kv_formats_named(reference_name_, num_layers);
+    if (!reference) return error("--reference: {}", reference.error().message);
+    Result<std::vector<NamedKvFormats>> formats = kv_format_list(format_names_, num_layers);
+    if (!formats) return error("--formats: {}", formats.error().message);
+    eval_.reference = *std::move(reference);
+    eval_.formats = *std::move(formats);
     if (std::ranges::none_of(eval_.formats, [](const auto& format) { return format.name == floor_format; }))
-      eval_.formats.insert(eval_.formats.begin(), format_named(floor_format).value());
+      eval_.formats.insert(eval_.formats.begin(), kv_formats_named(floor_format, num_layers).value());
     return measure(**loaded, data);
   }
 
@@ -186,12 +167,8 @@ class EvalKvCommand final : public Command {
   }
 
   RunOptions run_;
-  KvEvalOptions eval_ = [] {
-    KvEvalOptions options;
-    options.reference = format_named("fp32").value();
-    options.formats = formats_named("fp16,bf16").value();
-    return options;
-  }();
+  KvEvalOptions eval_;
+  std::string format_names_ = "fp16,int8,int8/int4,int4", reference_name_ = "fp32";
   std::string positional_path_, json_path_, svg_path_, report_path_;
   std::vector<std::string> factual_paths_, creative_paths_;
   int64_t max_items_ = 100;

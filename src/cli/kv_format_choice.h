@@ -1,0 +1,28 @@
+// In which formats a loaded model's KV cache stores, by what the user said and what was measured for its file.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/options/run_options.h"
+#include "engine/kv_fidelity.h"
+#include "eval/kv_eval.h"
+
+namespace tidemill {
+
+struct KvFormatDecision {
+  KvFormats formats;
+  std::optional<KvFidelity> fidelity;  // nothing: never measured for this model file
+  std::string explanation;             // lines for people; "" where nothing was chosen
+  std::vector<std::string> warnings;
+};
+
+// What was measured is kept beside the model cache, for a model file (`identity`, "" = it can't be told), version,
+// kernels and block size. Where --kv-cache-dtype auto finds nothing kept, it measures now, within two minutes.
+Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::string& identity,
+                                           const RunOptions& options);
+
+}  // namespace tidemill
