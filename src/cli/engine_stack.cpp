@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/kv_format_choice.h"
+#include "cli/version.h"
 #include "model/loader.h"
 #include "model/model_files.h"
 #include "runtime/kv_audit.h"
@@ -67,6 +68,11 @@ std::string packed_key(const WeightFile& weights, const RunOptions& options) {
 
 Result<void> load_weights(EngineStack& stack, const ModelFiles& files, const ModelConfig& config,
                           const RunOptions& options, const std::function<void(LoadProgress)>& progress) {
+  if (const std::string identity = files.weights->identity(); !identity.empty()) {
+    stack.identity =
+        fmt::format("{} quantized {} length {}", identity,
+                    options.quantization ? dtype_name(*options.quantization) : "none", options.max_model_len);
+  }
   const std::string_view kernels = options.kernels == "auto" ? "" : std::string_view(options.kernels);
   if (!options.trace_path.empty()) {
     Result<std::unique_ptr<StepTrace>> trace = StepTrace::open(options.trace_path, options.trace_limits);
@@ -128,7 +134,37 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   stack.storage = *std::move(storage);
   config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
   config.kv_budget_bytes = memory->kv_budget_bytes;
+  if (config.kv_host_bytes == 0) return {};
+  Result<std::unique_ptr<HostTier>> host = HostTier::make(config.kv_host_bytes, sealed_class_bytes(config.groups));
+  if (!host) return host.error();
+  stack.host = *std::move(host);
   return {};
+}
+
+// A disk tier that cannot be had is a warning: the engine works without.
+void open_disk(EngineStack& stack, const RunOptions& options) {
+  constexpr size_t usual_bytes = size_t{8} << 30;
+  EngineConfig& config = stack.engine_config;
+  const size_t budget_bytes = config.kv_disk_bytes > 0 ? config.kv_disk_bytes : usual_bytes;
+  config.kv_disk_bytes = 0;
+  if (options.kv_disk_path.empty()) return;
+  const auto refuse = [&stack](const std::string& why) {
+    stack.warnings.push_back(fmt::format("{}; no blocks are kept on disk", why));
+  };
+  if (stack.identity.empty()) return refuse("--kv-disk-path needs a model file whose identity is known");
+  const std::vector<size_t> payload_bytes = sealed_class_bytes(config.groups);
+  Result<std::unique_ptr<DiskFile>> disk =
+      DiskFile::open({.path = options.kv_disk_path,
+                      .budget_bytes = budget_bytes,
+                      .identity = fmt::format("{} kv {} tidemill {} kernels {}", stack.identity, config.kv_format_key,
+                                              version_text(), stack.backend->kernels()),
+                      .payload_bytes = payload_bytes,
+                      .block_size_tokens = config.block_size_tokens});
+  if (!disk) return refuse(fmt::format("--kv-disk-path: {}", disk.error().message));
+  stack.disk = *std::move(disk);
+  config.kv_disk_bytes = budget_bytes;
+  config.kv_disk_class_bytes = DiskFile::record_bytes(payload_bytes, config.block_size_tokens);
+  config.kv_hash_key = stack.disk->hash_key();
 }
 
 // Whatever any of the model's files names as the end of a text.
@@ -200,6 +236,7 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
     engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
   }
   engine.kv_format_key = kv_format_key(stack->kv_formats, engine.block_size_tokens);
+  open_disk(*stack, options);
   add_end_tokens(*stack, *config);
   return stack;
 }
@@ -222,7 +259,9 @@ std::unique_ptr<Executor> make_executor(EngineStack& stack) {
                                                          .max_rows = slice_rows(stack.engine_config),
                                                          .max_logit_rows = max_logit_rows,
                                                          .backend = stack.backend.get(),
-                                                         .trace = stack.trace.get()});
+                                                         .trace = stack.trace.get(),
+                                                         .disk = stack.disk.get(),
+                                                         .host = stack.host.get()});
 }
 
 std::unique_ptr<Engine> make_engine(EngineStack& stack, const Clock& clock, EventListener& listener) {

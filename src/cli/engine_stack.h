@@ -17,6 +17,8 @@
 #include "engine/engine.h"
 #include "engine/kv_fidelity.h"
 #include "model/model.h"
+#include "runtime/disk_file.h"
+#include "runtime/host_tier.h"
 #include "runtime/kv_storage.h"
 #include "runtime/memory_plan.h"
 #include "text/chat_template.h"
@@ -29,6 +31,7 @@ namespace tidemill {
 struct EngineStack {
   std::string name;  // as the file calls itself
   std::string family;
+  std::string identity;               // of the weights as they were loaded; "" = unknown
   std::string chat_template_source;   // the model's own or the one given instead; "" = neither
   std::string chat_template_problem;  // why chat_template is nullptr, one sentence
   std::vector<std::string> warnings;
@@ -45,6 +48,8 @@ struct EngineStack {
   EngineConfig engine_config;
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<KvAuditor> auditor;  // goes into the engine; nullptr = no live meter
+  std::unique_ptr<DiskFile> disk;      // nullptr = none; ends what it was told before the storage goes
+  std::unique_ptr<HostTier> host;      // nullptr = none
 };
 
 struct LoadProgress {

@@ -75,6 +75,7 @@ struct Engine::State {
   bool handle_messages(Clock::Time now);
   void end_what_is_over(Clock::Time now);
   void run_step(Clock::Time now);
+  void run_moves();
   void publish_events();
   bool run_audit(int32_t num_rows);
   // Books the time since the last call, or since the pass began, under a phase.
@@ -97,6 +98,7 @@ struct Engine::State {
   RateMeter meter;
   StepPlan plan;  // of the step at hand
   std::vector<RequestEvent> spare;
+  std::vector<DiskEnd> disk_ends;
   Clock::Time phase_began{};
   std::optional<Clock::Time> end_by;
   std::optional<Clock::Time> last_self_check;
@@ -119,6 +121,7 @@ Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const
       scheduler(config),
       book(scheduler, inbox, stats, auditor.get()) {
   if (auditor != nullptr) stats.audit = auditor->stats();
+  if (config.kv_disk_bytes > 0) scheduler.restore(executor->stored_blocks());
   refresh_gauges();
 }
 
@@ -185,10 +188,13 @@ bool Engine::State::pass() {
     std::lock_guard lock(mutex);
     busy = handle_messages(now);
     end_what_is_over(now);
-    if (!book.empty()) {
+    disk_ends.clear();
+    executor->take_disk_ends(disk_ends);
+    scheduler.end_disk_moves(disk_ends);
+    if (!book.empty() || scheduler.has_disk_work()) {
       busy = true;
       scheduler.schedule(now, plan);
-      planned = !plan.sequences.empty();
+      planned = !plan.sequences.empty() || !plan.disk_moves.empty();
       for (const LiveRequest* request : scheduler.newly_admitted()) inbox.dequeue(*request);
       for (Sequence* sequence : scheduler.take_overfull()) book.end_overfull(*sequence, now);
     }
@@ -197,7 +203,9 @@ bool Engine::State::pass() {
   }
   const int32_t num_rows = plan.num_rows();
   const auto num_sequences = static_cast<int32_t>(plan.sequences.size());
-  if (planned) run_step(now);
+  if (planned && num_sequences > 0) run_step(now);
+  if (planned && num_sequences == 0) run_moves();
+  if (busy && num_sequences == 0 && scheduler.waits_for_disk()) executor->await_disk(std::chrono::milliseconds(2));
   publish_events();
   if (trace != nullptr && planned) trace->end_step(plan.step, num_rows, num_sequences);
   if (trace != nullptr && !planned) trace->drop_step();
@@ -230,6 +238,14 @@ void Engine::State::end_phase(StepPhase phase) {
   phase_began = now;
 }
 
+// A plan of movements alone.
+void Engine::State::run_moves() {
+  StepResult result = executor->execute(plan);
+  std::lock_guard lock(mutex);
+  for (size_t kind = 0; kind < num_move_kinds; ++kind) stats.ladder.moves[kind].add(result.moves[kind]);
+  executor->recycle(std::move(result));
+}
+
 void Engine::State::run_step(Clock::Time now) {
   TraceSpan execution(trace, {.name = "execute"});
   StepResult result = executor->execute(plan);
@@ -245,6 +261,8 @@ void Engine::State::run_step(Clock::Time now) {
     stats.step_time_error.observe(std::abs(step_s - scheduler.predicted_s()) / step_s);
   }
   scheduler.note_step_time(step_s);
+  scheduler.note_moves(result);
+  for (size_t kind = 0; kind < num_move_kinds; ++kind) stats.ladder.moves[kind].add(result.moves[kind]);
   stats.step_cost_s = scheduler.cost().coefficients();
   const uint64_t finished_before = book.num_finished_requests();
   book.apply(plan, result, end);
@@ -320,6 +338,17 @@ void Engine::State::refresh_gauges() {
   stats.prefix_request_hits = counters.prefix_request_hits;
   stats.prefix_waits = counters.prefix_waits;
   stats.prompt_tokens_computed = counters.prompt_tokens_computed;
+  if (const LowerTier* host = scheduler.kv().host()) {
+    stats.ladder.host_budget_bytes = host->pool().budget_bytes();
+    stats.ladder.host_used_bytes = host->pool().cached_bytes();
+  }
+  if (const DiskPlanner* disk = scheduler.kv().disk()) {
+    stats.ladder.disk_budget_bytes = disk->disk_pool().budget_bytes();
+    stats.ladder.disk_used_bytes = disk->disk_pool().cached_bytes() + disk->disk_pool().held_bytes();
+    stats.ladder.disk = disk->counters();
+  }
+  stats.ladder.num_blocks_dropped = scheduler.kv().num_dropped_blocks();
+  stats.ladder.tokens_fetched = counters.tokens_fetched;
   stats.num_blocks_evicted = pool.num_evicted();
   stats.num_blocks_evicted_unused = pool.num_evicted_unused();
 }

@@ -49,6 +49,14 @@ constexpr uint8_t sealed_class(const BlockGroup& block_group, int32_t group) {
   return static_cast<uint8_t>(block_group.same_format ? 2 * group : 2 * group + 1);
 }
 
+// Bytes of a full block by size class; 0 = the class holds none.
+inline std::vector<size_t> sealed_class_bytes(const std::vector<BlockGroup>& groups) {
+  std::vector<size_t> bytes(2 * groups.size(), 0);
+  for (int32_t group = 0; group < static_cast<int32_t>(groups.size()); ++group)
+    bytes[sealed_class(groups[group], group)] = groups[group].sealed_bytes;
+  return bytes;
+}
+
 struct EngineConfig {
   std::vector<BlockGroup> groups;
   int32_t block_size_tokens = 32;
@@ -66,6 +74,11 @@ struct EngineConfig {
   bool kv_cache = true;  // false: --kv-cache off, everything is computed again at each step
   KvReserve kv_reserve = KvReserve::on_demand;
   PolicyKind policy = PolicyKind::first_come;
+  size_t kv_host_bytes = 0;  // of the tier that takes blocks which the pool has to let go; 0 = none
+  // The tier on disk: bytes of its file, and of one record by size class (of sealed blocks; 0 = none). 0 = no such
+  // tier.
+  size_t kv_disk_bytes = 0;
+  std::vector<size_t> kv_disk_class_bytes;
   EvictionPolicy eviction = EvictionPolicy::heuristic;  // which cached block goes first
   VictimRule victim = VictimRule::heuristic;
   bool prefix_caching = true;  // false: a request finds only what it computed itself (after a preemption)

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "engine/audit_stats.h"
+#include "engine/disk_planner.h"
 #include "engine/engine_config.h"
 #include "engine/histogram.h"
 #include "engine/step_cost.h"
+#include "engine/step_plan.h"
 
 namespace tidemill {
 
@@ -25,6 +27,16 @@ struct ClassStats {
 // Where the time of a step goes on the engine's thread.
 enum class StepPhase : uint8_t { schedule, execute, apply, publish };
 inline constexpr std::array step_phase_names = {"schedule", "execute", "apply", "publish"};
+
+// Where blocks went when memory ran short.
+struct LadderStats {
+  size_t host_budget_bytes = 0, host_used_bytes = 0;
+  size_t disk_budget_bytes = 0, disk_used_bytes = 0;
+  DiskCounters disk;
+  uint64_t num_blocks_dropped = 0;                 // evicted, and kept in no tier
+  std::array<MoveTotals, num_move_kinds> moves{};  // by MoveKind
+  uint64_t tokens_fetched = 0;                     // found below the pool instead of computed
+};
 
 struct EngineStats {
   // Gauges.
@@ -61,6 +73,7 @@ struct EngineStats {
   std::array<uint64_t, 6> refused{};       // by Refusal::Kind
   std::array<double, step_phase_names.size()> phase_s{};
   std::array<ClassStats, num_latency_classes> classes;
+  LadderStats ladder;
   // Histograms (seconds, tokens).
   Histogram time_to_first_token, inter_token_latency, time_per_output_token, e2e_latency, queue_time, prefill_time,
       decode_time, inference_time, prompt_length, generation_length, max_tokens, num_choices, iteration_tokens,

@@ -9,12 +9,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/disk_planner.h"
 #include "engine/engine_config.h"
 #include "engine/sequence.h"
 #include "kv/block_pool.h"
+#include "kv/lower_tier.h"
 #include "kv/prefix_cache.h"
 
 namespace tidemill {
@@ -41,8 +45,10 @@ class KvAllocator {
   static int32_t num_common_blocks(const Sequence& a, const Sequence& b);
   // Of the bytes that a hit of num_blocks covers, those that others hold anyway.
   size_t shared_bytes(const Sequence& sequence, int32_t num_blocks) const;
-  // Gives a sequence without blocks its tables, with the blocks of a hit in them.
-  void adopt_prefix(Sequence& sequence, int32_t num_blocks);
+  // Gives a sequence without blocks its tables, with the blocks of a hit in them; those that lie in the host tier are
+  // fetched. The bytes that the hit covers, less what is shared, must be available. Says how many blocks of positions
+  // had to be fetched in some group.
+  int32_t adopt_prefix(Sequence& sequence, int32_t num_blocks, std::vector<BlockMove>& moves);
 
   // Windowed groups give back what no row from num_computed on reads.
   void trim_windows(Sequence& sequence);
@@ -59,6 +65,23 @@ class KvAllocator {
   // Gives all blocks back, tail first. keep: what was sealed stays cached until somebody needs the bytes.
   void release(Sequence& sequence, bool keep);
 
+  // Loads what the disk tier has of the sequence's prefix beyond a hit of num_blocks, into at most spare_bytes of the
+  // pool; true when the sequence should wait until loads_ended. A sequence asks once.
+  bool load_prefix(Sequence& sequence, int32_t num_blocks, size_t spare_bytes, std::vector<BlockMove>& moves);
+  bool loads_ended(const Sequence& sequence) const;
+  DiskPlanner* disk() { return disk_.get(); }  // nullptr = no disk tier
+  const DiskPlanner* disk() const { return disk_.get(); }
+  // Bytes of the pool are held by what is on its way to or from the disk, and will be free without anybody's doing.
+  bool waits_for_disk() const { return disk_ && disk_->in_flight(); }
+  // What a byte moved between tiers and a token computed take, as measured; 0 = not known yet. Blocks whose way out and
+  // back would take longer than computing them again are dropped instead.
+  void set_costs(double move_s_per_byte, double compute_s_per_token);
+  // Of taking the sequence's own blocks out and in again, in tokens that could be computed meanwhile; endless where no
+  // tier takes them.
+  double tokens_worth_of_moving(const Sequence& sequence) const;
+  const LowerTier* host() const { return host_.get(); }
+  uint64_t num_dropped_blocks() const { return num_dropped_blocks_; }  // evicted, and kept nowhere
+
   const BlockPool& pool() const { return pool_; }
   void check_integrity(std::span<const Sequence* const> holders) const;
 
@@ -71,6 +94,10 @@ class KvAllocator {
   uint8_t class_of_new_block(const Sequence& sequence, int32_t group, int32_t block, int32_t end_position) const;
   void note_use(const Sequence& sequence, BlockPlace place, bool hit);
   void extend_hashes(Sequence& sequence, int32_t num_blocks) const;
+  void let_down(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place);
+  bool moving_pays(size_t bytes) const;
+  BlockTable adopt_group(Sequence& sequence, int32_t group, int32_t num_blocks, std::vector<BlockMove>& moves,
+                         std::vector<bool>& fetched);
   int64_t most_blocks(int32_t group, int64_t num_tokens) const;
 
   std::vector<BlockGroup> groups_;
@@ -83,6 +110,14 @@ class KvAllocator {
   HashKey hash_key_;
   BlockPool pool_;
   mutable PrefixCache prefix_cache_;
+  std::unique_ptr<LowerTier> host_;               // nullptr = none
+  std::unique_ptr<DiskPlanner> disk_;             // nullptr = none
+  std::vector<const PrefixCache*> lower_caches_;  // whose blocks a match may count
+  std::vector<BlockMove>* eviction_moves_ = nullptr;
+  std::vector<BlockPlace> host_dropped_;
+  std::vector<std::optional<BlockPlace>> found_;  // scratch
+  double move_s_per_byte_ = 0, compute_s_per_token_ = 0;
+  uint64_t num_dropped_blocks_ = 0;
   int64_t capacity_tokens_ = 0;
   std::vector<BlockPlace> dropped_;
 };

@@ -11,7 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 3> move_names = {"copy", "seal", "drop"};
+constexpr std::array<std::string_view, num_move_kinds> move_names = {"copy",  "seal",  "drop",
+                                                                     "spill", "fetch", "drop_host"};
+
+constexpr std::array<std::string_view, 3> disk_move_names = {"store", "load", "drop"};
 constexpr std::array<std::string_view, 3> row_use_names = {"none", "keep", "compare"};
 
 // --- Writing: a field that has its default value is left out.
@@ -236,7 +239,7 @@ void read_move(Reader& in, const json& object, BlockMove& move) {
   const auto known = kind != nullptr && kind->is_string()
                          ? std::ranges::find(move_names, std::string_view(kind->get_ref<const std::string&>()))
                          : move_names.end();
-  if (known == move_names.end()) return in.fail("kind", "copy, seal or drop");
+  if (known == move_names.end()) return in.fail("kind", "copy, seal, drop, spill, fetch or drop_host");
   move.kind = static_cast<MoveKind>(known - move_names.begin());
   in.field(object, "group", move.group);
   if (const json* from = in.member(object, "from")) in.place(*from, "from", move.from);
@@ -250,6 +253,23 @@ void read_divergence(Reader& in, const json& value, RowDivergence& row) {
   in.number(&value[2], "divergences", row.top);
   in.number(&value[3], "divergences", row.reference_logprob);
   in.number(&value[4], "divergences", row.logprob);
+}
+
+void read_disk_move(Reader& in, const json& object, DiskMove& move) {
+  const json* kind = in.member(object, "kind");
+  const auto known = kind != nullptr && kind->is_string()
+                         ? std::ranges::find(disk_move_names, std::string_view(kind->get_ref<const std::string&>()))
+                         : disk_move_names.end();
+  if (known == disk_move_names.end()) return in.fail("kind", "store, load or drop");
+  move.kind = static_cast<DiskMoveKind>(known - disk_move_names.begin());
+  in.field(object, "group", move.group);
+  if (const json* memory = in.member(object, "memory")) in.place(*memory, "memory", move.memory);
+  if (const json* disk = in.member(object, "disk")) in.place(*disk, "disk", move.disk);
+  if (const json* hash = in.member(object, "hash"); hash != nullptr && in.tuple(*hash, "hash", 2)) {
+    in.number(&(*hash)[0], "hash", move.hash.low);
+    in.number(&(*hash)[1], "hash", move.hash.high);
+  }
+  in.tokens(object, "tokens", move.tokens);
 }
 
 void read_draw(Reader& in, const json& object, Draw& draw) {
@@ -278,6 +298,14 @@ json plan_to_json(const StepPlan& plan) {
                      {"to", place_json(move.to)}});
   }
   if (!moves.empty()) object["moves"] = std::move(moves);
+  for (const DiskMove& move : plan.disk_moves) {
+    object["disk_moves"].push_back({{"kind", disk_move_names[static_cast<size_t>(move.kind)]},
+                                    {"group", move.group},
+                                    {"memory", place_json(move.memory)},
+                                    {"disk", place_json(move.disk)},
+                                    {"hash", json::array({move.hash.low, move.hash.high})},
+                                    {"tokens", move.tokens}});
+  }
   json sequences = json::array();
   for (const PlannedSequence& sequence : plan.sequences) sequences.push_back(sequence_json(sequence));
   object["sequences"] = std::move(sequences);
@@ -290,6 +318,8 @@ Result<StepPlan> plan_from_json(const json& object) {
   in.field(object, "step", plan.step);
   in.tokens(object, "ended", plan.ended);
   in.list(object, "moves", [&](const json& element) { read_move(in, element, plan.moves.emplace_back()); });
+  in.list(object, "disk_moves",
+          [&](const json& element) { read_disk_move(in, element, plan.disk_moves.emplace_back()); });
   in.list(object, "sequences", [&](const json& element) { read_sequence(in, element, plan.sequences.emplace_back()); });
   if (!in.ok()) return in.fault();
   return plan;
@@ -297,6 +327,11 @@ Result<StepPlan> plan_from_json(const json& object) {
 
 json result_to_json(const StepResult& result) {
   json object = {{"duration_ns", result.duration_ns}};
+  for (size_t kind = 0; kind < num_move_kinds; ++kind) {
+    const MoveTotals& moved = result.moves[kind];
+    if (moved.num_blocks == 0) continue;
+    object["moves"].push_back(json::array({kind, moved.num_blocks, moved.bytes, moved.duration_ns}));
+  }
   json sequences = json::array();
   for (const SequenceResult& sequence : result.sequences) {
     json each = json::object();
@@ -315,6 +350,15 @@ Result<StepResult> result_from_json(const json& object) {
   Reader in;
   StepResult result;
   in.field(object, "duration_ns", result.duration_ns);
+  in.list(object, "moves", [&](const json& element) {
+    size_t kind = 0;
+    if (!in.tuple(element, "moves", 4)) return;
+    in.number(&element[0], "moves", kind);
+    if (kind >= num_move_kinds) return in.fail("moves", "of a known kind");
+    in.number(&element[1], "moves", result.moves[kind].num_blocks);
+    in.number(&element[2], "moves", result.moves[kind].bytes);
+    in.number(&element[3], "moves", result.moves[kind].duration_ns);
+  });
   in.list(object, "sequences", [&](const json& element) {
     SequenceResult& sequence = result.sequences.emplace_back();
     if (const json* draw = in.member(element, "draw")) read_draw(in, *draw, sequence.draw.emplace());

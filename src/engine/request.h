@@ -55,6 +55,8 @@ struct RequestTimings {
   int32_t num_cached_tokens = 0;
   int32_t num_preemptions = 0;
   int32_t num_recomputed_tokens = 0;
+  int32_t num_loaded_blocks = 0;   // from the disk tier
+  int32_t num_fetched_tokens = 0;  // from tiers below the pool
 };
 
 struct Usage {

@@ -243,9 +243,11 @@ RequestTimings RequestBook::timings(const LiveRequest& request, const Sequence* 
   RequestTimings times;
   times.num_cached_tokens = request.num_cached_tokens;
   times.num_recomputed_tokens = request.num_recomputed_tokens;
+  times.num_fetched_tokens = request.num_fetched_tokens;
   times.queue_ms = ms(request.arrival, request.first_scheduled.value_or(now));
   if (sequence == nullptr) return times;
   times.num_preemptions = sequence->num_preemptions;
+  times.num_loaded_blocks = sequence->num_loads;
   if (!request.first_scheduled) return times;
   times.prefill_ms = ms(*request.first_scheduled, sequence->first_token_time.value_or(now));
   if (!sequence->first_token_time) return times;

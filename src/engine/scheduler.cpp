@@ -187,10 +187,13 @@ void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   plan.ended.clear();
   plan.moves.clear();
   planned_.clear();
-  if (!granted_.empty()) emit(plan);
+  plan.disk_moves.clear();
+  if (kv_.disk() != nullptr) kv_.disk()->begin_stores(spare_bytes());
+  const bool moves_alone = kv_.disk() != nullptr && !kv_.disk()->orders().empty();
+  if (!granted_.empty() || moves_alone) emit(plan);
   shape_ = shape_of(plan);  // without what was preempted meanwhile
   const bool idle = granted_.empty() && overfull_.empty() && num_running() + num_waiting() > 0;
-  num_idle_plans_ = idle ? num_idle_plans_ + 1 : 0;
+  num_idle_plans_ = idle && !kv_.waits_for_disk() ? num_idle_plans_ + 1 : 0;
   TM_CHECK(num_idle_plans_ < 2, "work that is there is done");
   TM_CHECK(!config_.kv_cache || plan.num_rows() <= budget, "a step stays within its token budget");
 }
@@ -307,6 +310,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
       TM_CHECK(kv_.reserve(sequence, end_position, moves_), "bytes that are available can be reserved");
       return true;
     }
+    if (kv_.waits_for_disk()) return false;  // bytes come back by themselves
     if (num_running() == 1) {
       overfull_.push_back(&sequence);
       return false;
@@ -330,7 +334,8 @@ Sequence* Scheduler::pick_victim(LatencyClass least) const {
     if (!sequence->drew_since_admission || latency_class < least) continue;
     const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
-                              .num_computed_tokens = sequence->num_computed};
+                              .num_computed_tokens = sequence->num_computed,
+                              .moving_tokens = kv_.tokens_worth_of_moving(*sequence)};
     const double value = config_.victim == VictimRule::newest
                              ? static_cast<double>(sequence->request->order) + sequence->choice / 1024.0
                              : policy_->victim_value(cost);
@@ -341,6 +346,14 @@ Sequence* Scheduler::pick_victim(LatencyClass least) const {
     }
   }
   return victim;
+}
+
+void Scheduler::restore(std::span<const Executor::StoredBlock> blocks) {
+  if (kv_.disk() != nullptr) kv_.disk()->restore(blocks);
+}
+
+void Scheduler::end_disk_moves(std::span<const DiskEnd> ends) {
+  for (const DiskEnd& end : ends) kv_.disk()->end(end);
 }
 
 // --- The plan.
@@ -359,6 +372,7 @@ void Scheduler::emit(StepPlan& plan) {
   }
   std::swap(plan.ended, ended_);
   std::swap(plan.moves, moves_);
+  if (kv_.disk() != nullptr) std::swap(plan.disk_moves, kv_.disk()->orders());
 }
 
 void Scheduler::describe(Sequence& sequence, int32_t num_rows, PlannedSequence& planned) const {

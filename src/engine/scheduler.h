@@ -28,6 +28,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct SchedulerCounters {
   uint64_t prompt_tokens = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t tokens_recomputed = 0;
+  uint64_t tokens_fetched = 0;  // from tiers below the pool
   uint64_t prefix_cache_queries = 0;
   uint64_t prefix_cache_hits = 0;
   uint64_t prefix_requests = 0;      // that asked the prefix cache
@@ -77,6 +79,8 @@ class Scheduler {
   const std::vector<LiveRequest*>& newly_admitted() const { return newly_admitted_; }
   // The rows of the plan just made are computed.
   void advance(const StepPlan& plan);
+  // What moving blocks took in the step of the plan just made.
+  void note_moves(const StepResult& result);
   // How long the step of the plan just made took.
   void note_step_time(double seconds);
   // A token was drawn for a running sequence.
@@ -90,6 +94,11 @@ class Scheduler {
   const std::vector<Sequence*>& waiting() const { return waiting_; }
   // Slots that the next step could fill from the queue; 0 while the queue waits for blocks.
   int32_t num_open_slots() const;
+  // The disk tier: what it holds from before, ends of what was planned, and whether anything is to do or on its way.
+  void restore(std::span<const Executor::StoredBlock> blocks);
+  void end_disk_moves(std::span<const DiskEnd> ends);
+  bool has_disk_work() const;
+  bool waits_for_disk() const { return kv_.waits_for_disk(); }
   const KvAllocator& kv() const { return kv_; }
   const SchedulerCounters& counters() const { return counters_; }
   const StepCost& cost() const { return cost_; }
@@ -140,6 +149,7 @@ class Scheduler {
   void free_place(Sequence& sequence, bool keep);
   size_t admission_bytes(const Sequence& sequence) const;
   size_t headroom_bytes() const;
+  size_t spare_bytes() const;
   size_t outstanding_bytes(const Sequence* except) const;
 
   void emit(StepPlan& plan);
@@ -179,6 +189,8 @@ class Scheduler {
   int32_t num_idle_plans_ = 0;  // in a row
   int32_t num_turns_ = 0;       // steps with prompts since somebody was served for having waited
   StepCost cost_;
+  double moved_bytes_ = 0, moving_s_ = 0;       // of late
+  double computed_rows_ = 0, computing_s_ = 0;  // of late, in steps that read prompts
   SchedulerCounters counters_;
 };
 

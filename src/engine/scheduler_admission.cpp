@@ -58,9 +58,15 @@ void Scheduler::gather_waiting() {
       sequence->request->waited_for_prefix = true;
       continue;
     }
+    const bool loading = !kv_.loads_ended(*sequence) || kv_.load_prefix(*sequence, num_hit, spare_bytes(), moves_);
+    if (loading) {  // it comes in when its blocks have; what it needs stays free for it
+      claimed += admission_bytes(*sequence);
+      is_first = false;
+      continue;
+    }
     if (++num_candidates > most_candidates) return;
     claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
-    const bool alone = running_.empty() && is_first;
+    const bool alone = running_.empty() && is_first && !kv_.waits_for_disk();
     if (claimed + (alone ? 0 : headroom_bytes()) > available) {
       blocked_on_kv_ = is_first;
       if (alone) overfull_.push_back(sequence);
@@ -147,13 +153,27 @@ size_t Scheduler::admission_bytes(const Sequence& sequence) const {
   return kv_.bytes_for_tokens(full ? kv_.capacity_tokens() : sequence.num_tokens());
 }
 
+// What tiers may use of the pool for a while without being in anybody's way.
+size_t Scheduler::spare_bytes() const {
+  const size_t taken = outstanding_bytes(nullptr) + 2 * headroom_bytes();
+  const size_t available = kv_.pool().available_bytes();
+  return available > taken ? available - taken : 0;
+}
+
+bool Scheduler::has_disk_work() const {
+  return kv_.disk() != nullptr && (kv_.disk()->in_flight() || kv_.disk()->has_offers());
+}
+
 bool Scheduler::admit(Sequence& sequence) {
   if (num_running() >= max_running_ || free_slots_.empty() || !tenant_may_run(*sequence.request)) return false;
+  if (!kv_.loads_ended(sequence)) return false;
   const int32_t num_hit = kv_.match_prefix(sequence);
   const size_t needed = admission_bytes(sequence) - kv_.shared_bytes(sequence, num_hit);
   if (needed + outstanding_bytes(nullptr) > kv_.pool().available_bytes()) return false;
   LiveRequest& request = *sequence.request;
-  kv_.adopt_prefix(sequence, num_hit);
+  const int32_t num_fetched = kv_.adopt_prefix(sequence, num_hit, moves_) * config_.block_size_tokens;
+  request.num_fetched_tokens += num_fetched;
+  counters_.tokens_fetched += num_fetched;
   start_running(sequence);
   sequence.num_ever_computed = std::max(sequence.num_ever_computed, sequence.num_computed);
   if (request.queued) {

@@ -22,6 +22,23 @@ double seconds(std::chrono::microseconds span) {
 
 }  // namespace
 
+void Scheduler::note_moves(const StepResult& result) {
+  constexpr double kept = 0.95;  // of what is known, per step that adds to it
+  double bytes = 0, seconds = 0;
+  for (MoveKind kind : {MoveKind::spill, MoveKind::fetch}) {
+    bytes += static_cast<double>(result.moves[static_cast<size_t>(kind)].bytes);
+    seconds += static_cast<double>(result.moves[static_cast<size_t>(kind)].duration_ns) * 1e-9;
+  }
+  if (shape_.num_prompt_rows >= config_.block_size_tokens) {
+    computed_rows_ = kept * computed_rows_ + static_cast<double>(shape_.num_rows);
+    computing_s_ = kept * computing_s_ + static_cast<double>(result.duration_ns) * 1e-9 - seconds;
+  }
+  if (bytes <= 0) return;
+  moved_bytes_ = kept * moved_bytes_ + bytes;
+  moving_s_ = kept * moving_s_ + seconds;
+  if (computed_rows_ > 0) kv_.set_costs(moving_s_ / moved_bytes_, computing_s_ / computed_rows_);
+}
+
 void Scheduler::note_step_time(double seconds) {
   cost_.observe(shape_, seconds);
 }

@@ -29,7 +29,7 @@ class Priority final : public SchedulingPolicy {
 
 double SchedulingPolicy::victim_value(const VictimStanding& victim) const {
   return static_cast<double>(victim.num_freed_blocks) * static_cast<double>(victim.num_remaining_tokens) /
-         std::max(1, victim.num_computed_tokens);
+         std::max(1.0, std::min<double>(victim.num_computed_tokens, victim.moving_tokens));
 }
 
 std::unique_ptr<SchedulingPolicy> make_policy(const EngineConfig& config) {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "base/clock.h"
@@ -26,11 +27,13 @@ struct Standing {
   double tenant_service = 0;     // what its tenant consumed lately, in tokens
 };
 
-// What preempting a sequence would gain and cost.
+// What preempting a sequence would gain and cost: the cheaper of computing again and of moving out and in.
 struct VictimStanding {
   int32_t num_freed_blocks = 0;      // held by it alone
   int64_t num_remaining_tokens = 0;  // upper bound of what it will still draw
-  int32_t num_computed_tokens = 0;   // to be computed again
+  int32_t num_computed_tokens = 0;   // to be computed again, unless they are moved out and in
+  // How many tokens could be computed while that is done; endless where they cannot be moved.
+  double moving_tokens = std::numeric_limits<double>::infinity();
 };
 
 class SchedulingPolicy {

@@ -60,6 +60,11 @@ struct Sequence {
   Sequence* leader = nullptr;
   LatencyClass inherited_class = LatencyClass::bulk;
   int32_t inherited_priority = std::numeric_limits<int32_t>::max();
+  // Of the disk tier: whether it was asked for this sequence's prefix, and how many loads must have ended before the
+  // sequence goes on.
+  bool asked_disk = false;
+  uint64_t loads_end = 0;
+  int32_t num_loads = 0;
   size_t promised_bytes = 0;  // of blocks it may still claim until it has drawn a token
 
   // Time.
@@ -90,6 +95,7 @@ struct LiveRequest {
   bool waited_for_prefix = false;
   int32_t num_cached_tokens = 0;
   int32_t num_recomputed_tokens = 0;
+  int32_t num_fetched_tokens = 0;     // found in a tier below the pool
   std::vector<Draw> prompt_logprobs;  // for prompt tokens 1 .. size
   bool prompt_logprobs_sent = false;
 

@@ -6,12 +6,14 @@
 // back (engine/plan_json.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "base/block_place.h"
 #include "base/token.h"
+#include "kv/block_hash.h"
 #include "sampling/divergence.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_params.h"
@@ -56,10 +58,13 @@ struct PlannedSequence {
   int32_t first_used_position = 0;
 };
 
-enum class MoveKind : uint8_t { copy, seal, drop };
+enum class MoveKind : uint8_t { copy, seal, drop, spill, fetch, drop_host };
+inline constexpr size_t num_move_kinds = 6;
 
 // One movement of KV bytes. copy: from -> to. seal: encode tail `from` into storage slot `to`. drop: give the memory of
-// `from` back to the system.
+// `from` back to the system. spill: from the pool into slot `to` of the host tier. fetch: from slot `from` of the host
+// tier into the pool. drop_host: give the memory of slot `from` of the host tier back. The slots of a tier have size
+// classes as the pool's.
 struct BlockMove {
   MoveKind kind = MoveKind::copy;
   int32_t group = 0;
@@ -68,10 +73,33 @@ struct BlockMove {
   bool operator==(const BlockMove&) const = default;
 };
 
+enum class DiskMoveKind : uint8_t { store, load, drop };
+
+// A movement to or from the disk. It runs beside the steps, after everything before it; both places stay reserved until
+// the executor tells its end (Executor::take_disk_ends), in the order of the plans. store: `memory`, a sealed block of
+// the pool, to `disk`. load: the other way; it fails unless exactly this content lies there unharmed. drop: gives the
+// space of `disk` back, and has no end.
+struct DiskMove {
+  DiskMoveKind kind = DiskMoveKind::store;
+  int32_t group = 0;
+  BlockPlace memory, disk;
+  BlockHash hash;
+  std::vector<TokenId> tokens;  // [block_size]
+  bool operator==(const DiskMove&) const = default;
+};
+
+// How a store or a load ended.
+struct DiskEnd {
+  bool ok = false;
+  uint64_t bytes = 0;
+  int64_t duration_ns = 0;
+};
+
 struct StepPlan {
   uint64_t step = 0;
   std::vector<SlotId> ended;  // sequences that the executor may forget (finished, cancelled, preempted)
   std::vector<BlockMove> moves;
+  std::vector<DiskMove> disk_moves;  // handed on after `moves`
   std::vector<PlannedSequence> sequences;
   int32_t num_rows() const {
     int32_t total = 0;
@@ -86,8 +114,19 @@ struct SequenceResult {
   std::vector<RowDivergence> divergences;  // one per compared row, in order
 };
 
+struct MoveTotals {
+  uint64_t num_blocks = 0, bytes = 0;
+  int64_t duration_ns = 0;
+  void add(const MoveTotals& more) {
+    num_blocks += more.num_blocks;
+    bytes += more.bytes;
+    duration_ns += more.duration_ns;
+  }
+};
+
 struct StepResult {
-  std::vector<SequenceResult> sequences;  // in the plan's order
+  std::vector<SequenceResult> sequences;           // in the plan's order
+  std::array<MoveTotals, num_move_kinds> moves{};  // carried out, by MoveKind; copies to and from tiers at least
   int64_t duration_ns = 0;
 };
 

@@ -48,6 +48,24 @@ std::optional<BlockPlace> BlockPool::allocate(uint8_t size_class, std::vector<Bl
   return BlockPlace{index, size_class};
 }
 
+bool BlockPool::allocate_at(BlockPlace place) {
+  TM_CHECK(place.size_class < classes_.size(), "a size class exists");
+  SizeClass& wanted = classes_[place.size_class];
+  const bool fits = wanted.slot_bytes > 0 && place.slot < wanted.max_slots &&
+                    held_bytes_ + cached_bytes_ + idle_bytes_ + wanted.slot_bytes <= budget_bytes_;
+  if (!fits) return false;
+  while (wanted.slots.size() <= place.slot) {
+    wanted.unbacked.push_back(static_cast<uint32_t>(wanted.slots.size()));
+    wanted.slots.emplace_back();
+  }
+  if (std::erase(wanted.unbacked, place.slot) == 0) return false;
+  wanted.slots[place.slot].state = State::held;
+  wanted.slots[place.slot].num_references = 1;
+  held_bytes_ += wanted.slot_bytes;
+  ++num_held_;
+  return true;
+}
+
 // Pays for one more slot of the class from bytes that nothing occupies.
 bool BlockPool::back_new_slot(SizeClass& size_class) {
   if (held_bytes_ + cached_bytes_ + idle_bytes_ + size_class.slot_bytes > budget_bytes_) return false;
@@ -156,6 +174,13 @@ void BlockPool::note_use(BlockPlace place, uint8_t importance, int32_t chain_tok
   if (hit && used.worth.num_hits < UINT8_MAX) ++used.worth.num_hits;
   used.worth.importance = std::min(used.worth.importance, importance);
   used.worth.chain_tokens = std::max(used.worth.chain_tokens, chain_tokens);
+}
+
+void BlockPool::set_worth(BlockPlace place, const BlockWorth& worth) {
+  Slot& known = slot(place);
+  TM_CHECK(known.state == State::held && known.kept, "a worth belongs to a kept block");
+  known.worth = worth;
+  known.worth.entered_tick = 0;
 }
 
 void BlockPool::link(BlockPlace place) {

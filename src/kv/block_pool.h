@@ -36,6 +36,9 @@ class BlockPool {
   // A slot with one reference, or nothing when held blocks fill the budget. Slots whose memory has to go back to the
   // system for it are appended to `dropped`; they must be dropped before the new slot is written.
   [[nodiscard]] std::optional<BlockPlace> allocate(uint8_t size_class, std::vector<BlockPlace>& dropped);
+  // The same for one certain slot, which was never used before: what is there already is entered so. False where it
+  // does not fit.
+  [[nodiscard]] bool allocate_at(BlockPlace place);
   // One more reference, also to a cached block, which is held from then on.
   void share(BlockPlace place);
   // One reference less; without any, the block is cached if it is kept, else idle.
@@ -45,6 +48,9 @@ class BlockPool {
   // A sequence of so many tokens has used the kept block; hit: it found the content there. Counts when the block is
   // next cached.
   void note_use(BlockPlace place, uint8_t importance, int32_t chain_tokens, bool hit);
+  const BlockWorth& worth(BlockPlace place) const { return slot(place).worth; }
+  // What is known of a kept block's content from elsewhere; its time of entry is its own.
+  void set_worth(BlockPlace place, const BlockWorth& worth);
   // Called for each cached block that is evicted, before its slot is used again.
   void on_eviction(std::function<void(BlockPlace)> handler) { on_eviction_ = std::move(handler); }
 

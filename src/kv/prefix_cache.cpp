@@ -16,7 +16,7 @@ uint64_t key_of(BlockPlace place) {
 
 PrefixCache::PrefixCache(BlockPool& pool, int32_t block_size_tokens, std::vector<int32_t> windows_tokens)
     : pool_(pool), block_size_(block_size_tokens), windows_(std::move(windows_tokens)) {
-  pool_.on_eviction([this](BlockPlace place) { remove(place); });
+  pool_.on_eviction([this](BlockPlace place) { evict(place); });
 }
 
 bool PrefixCache::insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place) {
@@ -43,10 +43,25 @@ std::optional<BlockPlace> PrefixCache::find(const BlockHash& hash, std::span<con
   return found->second.places[group];
 }
 
+std::optional<PrefixCache::Content> PrefixCache::content(BlockPlace place) const {
+  const auto origin = origins_.find(key_of(place));
+  if (origin == origins_.end()) return std::nullopt;
+  return Content{origin->second.hash, entries_.at(origin->second.hash).tokens, origin->second.group};
+}
+
 void PrefixCache::forget(BlockPlace place) {
   if (!origins_.contains(key_of(place))) return;
   remove(place);
   pool_.mark_kept(place, false);
+}
+
+void PrefixCache::evict(BlockPlace place) {
+  if (on_eviction_) {
+    const auto origin = origins_.find(key_of(place));
+    TM_CHECK(origin != origins_.end(), "a kept block is in the prefix cache");
+    on_eviction_(origin->second.hash, entries_.at(origin->second.hash).tokens, origin->second.group, place);
+  }
+  remove(place);
 }
 
 void PrefixCache::remove(BlockPlace place) {
@@ -63,8 +78,12 @@ void PrefixCache::remove(BlockPlace place) {
   --num_places_;
 }
 
-bool PrefixCache::has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group) const {
-  return find(hash, all_tokens.subspan(static_cast<size_t>(block) * block_size_, block_size_), group).has_value();
+bool PrefixCache::has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group,
+                      std::span<const PrefixCache* const> others) const {
+  const auto tokens = all_tokens.subspan(static_cast<size_t>(block) * block_size_, block_size_);
+  if (find(hash, tokens, group)) return true;
+  return std::ranges::any_of(others,
+                             [&](const PrefixCache* other) { return other->find(hash, tokens, group).has_value(); });
 }
 
 int32_t PrefixCache::first_needed(int32_t group, int32_t num_blocks) const {
@@ -74,13 +93,14 @@ int32_t PrefixCache::first_needed(int32_t group, int32_t num_blocks) const {
   return static_cast<int32_t>(std::max<int64_t>(0, first_position) / block_size_);
 }
 
-int32_t PrefixCache::match(std::span<const BlockHash> hashes, std::span<const TokenId> tokens) const {
+int32_t PrefixCache::match(std::span<const BlockHash> hashes, std::span<const TokenId> tokens,
+                           std::span<const PrefixCache* const> others) const {
   int32_t limit = static_cast<int32_t>(hashes.size());
   const int32_t num_groups = static_cast<int32_t>(windows_.size());
   for (int32_t group = 0; group < num_groups; ++group) {
     if (windows_[group] != 0) continue;
     int32_t length = 0;
-    while (length < limit && has(hashes[length], tokens, length, group)) ++length;
+    while (length < limit && has(hashes[length], tokens, length, group, others)) ++length;
     limit = length;
   }
   for (int32_t end = limit; end > 0;) {
@@ -89,7 +109,7 @@ int32_t PrefixCache::match(std::span<const BlockHash> hashes, std::span<const To
       if (windows_[group] == 0) continue;
       // The latest missing block in the window bounds the hit: any end after it, within reach of it, fails too.
       for (int32_t block = end - 1; block >= first_needed(group, end); --block) {
-        if (!has(hashes[block], tokens, block, group)) {
+        if (!has(hashes[block], tokens, block, group, others)) {
           shortened = block;
           break;
         }

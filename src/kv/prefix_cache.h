@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -31,14 +32,27 @@ class PrefixCache {
   // Enters a held block; false when this content already has a block in the group (the new one stays private).
   bool insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place);
   std::optional<BlockPlace> find(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group) const;
+  struct Content {
+    BlockHash hash;
+    std::span<const TokenId> tokens;  // valid until the next change
+    int32_t group = 0;
+  };
+  // What lies at a place, if it was entered.
+  std::optional<Content> content(BlockPlace place) const;
   // Takes a block out; from then on it is freed when its last holder releases it.
   void forget(BlockPlace place);
 
   // The most leading blocks, at most hashes.size(), after which a sequence can go on: every full group has them all,
   // every windowed group has those that a row right after them reads. tokens holds at least hashes.size() blocks.
-  int32_t match(std::span<const BlockHash> hashes, std::span<const TokenId> tokens) const;
+  // A block counts where it lies here or in one of `others`, caches of the same groups.
+  int32_t match(std::span<const BlockHash> hashes, std::span<const TokenId> tokens,
+                std::span<const PrefixCache* const> others = {}) const;
   // First block that a group needs when a sequence goes on after num_blocks.
   int32_t first_needed(int32_t group, int32_t num_blocks) const;
+
+  // Called with the content of each block that the pool evicts, while the index still has it.
+  using Eviction = std::function<void(const BlockHash&, std::span<const TokenId>, int32_t group, BlockPlace)>;
+  void on_eviction(Eviction handler) { on_eviction_ = std::move(handler); }
 
   size_t num_entries() const { return num_places_; }
   void check_integrity() const;
@@ -52,7 +66,9 @@ class PrefixCache {
     BlockHash hash;
     int32_t group = 0;
   };
-  bool has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group) const;
+  bool has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group,
+           std::span<const PrefixCache* const> others) const;
+  void evict(BlockPlace place);
   void remove(BlockPlace place);
 
   BlockPool& pool_;
@@ -61,6 +77,7 @@ class PrefixCache {
   std::unordered_map<BlockHash, Entry, BlockHasher> entries_;
   std::unordered_map<uint64_t, Origin> origins_;  // by place
   size_t num_places_ = 0;
+  Eviction on_eviction_;
 };
 
 }  // namespace tidemill

@@ -154,6 +154,10 @@ void KvStorage::move(std::span<const BlockMove> moves) {
         while (end < moves.size() && moves[end].kind == MoveKind::seal && moves[end].group == move.group) ++end;
         seal(moves.subspan(i, end - i));
         break;
+      case MoveKind::spill:
+      case MoveKind::fetch:
+      case MoveKind::drop_host:
+        TM_CHECK(false, "what concerns a lower tier is carried out by runtime/tier_moves");
     }
     i = end;
   }

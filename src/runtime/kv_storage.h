@@ -54,6 +54,8 @@ class KvStorage {
   // Size of the Hadamard matrices of a group's keys; 0 = none.
   int32_t hadamard(size_t group) const { return hadamard_[group]; }
 
+  // The bytes of one block, of all layers of its group.
+  std::span<std::byte> bytes_of(BlockPlace place) const { return {slot(place), arenas_[place.size_class].slot_bytes}; }
   // In order; seals that follow one another are shared out over the backend's threads.
   void move(std::span<const BlockMove> moves);
   void move(const BlockMove& one) { move({&one, 1}); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/tier_moves.h"
 
 namespace tidemill {
 
@@ -60,11 +61,12 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
     TM_CHECK(slot >= 0 && static_cast<size_t>(slot) < states_.size() && states_[slot].live, "an ended slot was live");
     states_[slot].live = false;
   }
-  storage_.move(plan.moves);
-  follow_seals(plan.moves);
-  for (const PlannedSequence& planned : plan.sequences) update(planned);
-
   StepResult result = std::exchange(spare_, {});
+  result.moves = {};
+  carry_out(plan.moves, storage_, options_.host, result);
+  follow_seals(plan.moves);
+  begin_disk_moves(plan.disk_moves, storage_, options_.disk);
+  for (const PlannedSequence& planned : plan.sequences) update(planned);
   result.sequences.clear();
   result.sequences.resize(plan.sequences.size());
   start_kept_rows(plan);
@@ -88,6 +90,18 @@ StepResult ModelExecutor::execute(const StepPlan& plan) {
   if (own_step) trace->end_step(plan.step, plan.num_rows(), static_cast<int32_t>(plan.sequences.size()));
   result.duration_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+std::vector<Executor::StoredBlock> ModelExecutor::stored_blocks() {
+  return options_.disk != nullptr ? options_.disk->take_stored_blocks() : std::vector<StoredBlock>();
+}
+
+void ModelExecutor::take_disk_ends(std::vector<DiskEnd>& ends) {
+  if (options_.disk != nullptr) options_.disk->take_ends(ends);
+}
+
+void ModelExecutor::await_disk(std::chrono::milliseconds most) {
+  if (options_.disk != nullptr) options_.disk->await(most);
 }
 
 // How many of the rows that are left go into a slice with so much room. Where blocks are encoded, a slice ends in the

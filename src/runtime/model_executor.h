@@ -13,6 +13,8 @@
 
 #include "engine/executor.h"
 #include "model/model.h"
+#include "runtime/disk_file.h"
+#include "runtime/host_tier.h"
 #include "runtime/kept_rows.h"
 #include "runtime/kv_storage.h"
 #include "runtime/step_inputs.h"
@@ -27,6 +29,8 @@ struct ExecutorOptions {
   Backend* backend = nullptr;     // whose threads share the draws; null = the caller's alone
   StepTrace* trace = nullptr;     // null = no trace
   KeptRows* kept_rows = nullptr;  // of plans that keep or compare rows; it must outlive the executor
+  DiskFile* disk = nullptr;       // null = no disk tier
+  HostTier* host = nullptr;       // null = no tier below the pool
 };
 
 class ModelExecutor final : public Executor {
@@ -34,6 +38,9 @@ class ModelExecutor final : public Executor {
   ModelExecutor(Model& model, KvStorage& storage, ExecutorOptions options);
   StepResult execute(const StepPlan& plan) override;
   void recycle(StepResult result) override { spare_ = std::move(result); }
+  std::vector<StoredBlock> stored_blocks() override;
+  void take_disk_ends(std::vector<DiskEnd>& ends) override;
+  void await_disk(std::chrono::milliseconds most) override;
 
  private:
   // A row whose logits somebody wants, and for what.

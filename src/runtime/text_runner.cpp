@@ -62,7 +62,8 @@ void TextRunner::start(std::span<const TokenId> tokens) {
   sequence_.tokens.assign(tokens.begin(), tokens.end());
   sequence_.num_prompt_tokens = static_cast<int32_t>(tokens.size());
   sequence_.started = false;
-  allocator_.adopt_prefix(sequence_, 0);
+  plan_.moves.clear();
+  allocator_.adopt_prefix(sequence_, 0, plan_.moves);
 }
 
 int32_t TextRunner::next_rows() const {

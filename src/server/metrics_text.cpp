@@ -154,6 +154,38 @@ void add_counters(Samples& samples, const EngineStats& stats) {
                     {{"reason", refusals[i]}});
 }
 
+// What became of blocks when memory ran short, rung by rung.
+void add_ladder(Samples& samples, const EngineStats& stats) {
+  const LadderStats& ladder = stats.ladder;
+  samples.gauge("kv_host_budget_bytes", "Bytes of the host tier.", static_cast<double>(ladder.host_budget_bytes));
+  samples.gauge("kv_host_used_bytes", "Bytes that it holds.", static_cast<double>(ladder.host_used_bytes));
+  samples.gauge("kv_disk_budget_bytes", "Bytes of the disk tier.", static_cast<double>(ladder.disk_budget_bytes));
+  samples.gauge("kv_disk_used_bytes", "Bytes that it holds.", static_cast<double>(ladder.disk_used_bytes));
+  const auto each = [&](auto add) {
+    add(ladder.moves[static_cast<size_t>(MoveKind::spill)], Labels{{"rung", "spill"}});
+    add(ladder.moves[static_cast<size_t>(MoveKind::fetch)], Labels{{"rung", "fetch"}});
+    add(ladder.disk.stored, Labels{{"rung", "store"}});
+    add(ladder.disk.loaded, Labels{{"rung", "load"}});
+  };
+  each([&](const MoveTotals& moved, const Labels& label) {
+    samples.counter("kv_moved_blocks_total", "Blocks moved between tiers.", moved.num_blocks, label);
+  });
+  each([&](const MoveTotals& moved, const Labels& label) {
+    samples.counter("kv_moved_bytes_total", "Bytes moved between tiers.", moved.bytes, label);
+  });
+  each([&](const MoveTotals& moved, const Labels& label) {
+    samples.seconds("kv_move_seconds_total", "Time that moving took.", static_cast<double>(moved.duration_ns) * 1e-9,
+                    label);
+  });
+  samples.counter("kv_disk_failures_total", "Blocks that could not be written, or were not read unharmed.",
+                  ladder.disk.num_failed_stores, {{"rung", "store"}});
+  samples.counter("kv_disk_failures_total", "", ladder.disk.num_failed_loads, {{"rung", "load"}});
+  samples.counter("kv_disk_restored_blocks_total", "Blocks that the disk tier held at the start.",
+                  ladder.disk.num_restored);
+  samples.counter("kv_blocks_dropped_total", "Evicted blocks that no tier took.", ladder.num_blocks_dropped);
+  samples.counter("prompt_tokens_fetched_total", "Tokens found in a tier below the pool.", ladder.tokens_fetched);
+}
+
 void add_histograms(Samples& samples, const EngineStats& stats) {
   samples.histogram("time_to_first_token_seconds", "Arrival to the first token.", stats.time_to_first_token);
   samples.histogram("inter_token_latency_seconds", "Between two tokens of a sequence.", stats.inter_token_latency);
@@ -214,6 +246,7 @@ std::string metrics_text(const EngineStats& stats, const HttpCounters& http, siz
   add_classes(samples, stats);
   add_step_times(samples, stats);
   add_audit(samples, stats.audit);
+  add_ladder(samples, stats);
   return samples.text();
 }
 

@@ -17,6 +17,8 @@ struct CostModel {
   std::chrono::nanoseconds per_position{200};         // attention, for each position a row alone looks at
   std::chrono::nanoseconds per_prompt_position{200};  // the same for rows that come together
 
+  std::chrono::nanoseconds per_moved_block{100'000};  // between the pool and a tier below it
+
   std::chrono::nanoseconds cost(const StepPlan& plan) const {
     std::chrono::nanoseconds total = per_step;
     for (const PlannedSequence& sequence : plan.sequences) {
@@ -24,6 +26,9 @@ struct CostModel {
       const int64_t positions = rows * sequence.first_position + rows * (rows + 1) / 2;
       total += per_row * rows + (rows == 1 ? per_position : per_prompt_position) * positions;
       if (sequence.draw) total += per_draw;
+    }
+    for (const BlockMove& move : plan.moves) {
+      if (move.kind == MoveKind::spill || move.kind == MoveKind::fetch) total += per_moved_block;
     }
     return total;
   }

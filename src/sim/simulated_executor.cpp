@@ -25,12 +25,20 @@ StepResult SimulatedExecutor::execute(const StepPlan& plan) {
     TM_CHECK(slot >= 0 && slot < config_.max_num_seqs && states_[slot].live, "an ended slot was live");
     states_[slot] = State{};
   }
-  for (const BlockMove& each : plan.moves) move(each);
+  StepResult result;
+  for (const BlockMove& each : plan.moves) {
+    move(each);
+    if (each.kind != MoveKind::spill && each.kind != MoveKind::fetch) continue;
+    MoveTotals& totals = result.moves[static_cast<size_t>(each.kind)];
+    ++totals.num_blocks;
+    totals.bytes += config_.groups[each.group].sealed_bytes;
+    totals.duration_ns += options_.cost.per_moved_block.count();
+  }
+  for (const DiskMove& each : plan.disk_moves) move_disk(each);
   for (const PlannedSequence& planned : plan.sequences) update(planned);
   for (const PlannedSequence& planned : plan.sequences) write_rows(planned);
   // After all writes: a block that two sequences write in one step shows here.
   for (const PlannedSequence& planned : plan.sequences) check_reads(planned);
-  StepResult result;
   for (const PlannedSequence& planned : plan.sequences) result.sequences.push_back(draw(planned));
   const auto duration = options_.cost.cost(plan);
   result.duration_ns = duration.count();
@@ -58,7 +66,58 @@ void SimulatedExecutor::move(const BlockMove& move) {
     case MoveKind::drop:
       shadows_.erase(key_of(move.from));
       return;
+    case MoveKind::spill:
+      move_to_host(move);
+      return;
+    case MoveKind::fetch: {
+      const auto found = host_.find(key_of(move.from));
+      TM_CHECK(found != host_.end(), "what is fetched was moved out before");
+      TM_CHECK(move.from.size_class == move.to.size_class, "a copy keeps its format");
+      shadow(move.to) = found->second;
+      return;
+    }
+    case MoveKind::drop_host:
+      host_.erase(key_of(move.from));
+      return;
   }
+}
+
+// Carried out at once and told of one pass later.
+void SimulatedExecutor::move_disk(const DiskMove& move) {
+  const bool fails = options_.disk_fails && options_.disk_fails(num_disk_moves_++, move);
+  if (move.kind == DiskMoveKind::drop) {
+    disk_.erase(key_of(move.disk));
+    return;
+  }
+  bool ok = !fails;
+  if (move.kind == DiskMoveKind::store) {
+    const auto found = shadows_.find(key_of(move.memory));
+    TM_CHECK(found != shadows_.end(), "what is stored was written");
+    if (ok) disk_[key_of(move.disk)] = {move, found->second};
+    if (!ok) disk_.erase(key_of(move.disk));
+  } else {
+    const auto found = disk_.find(key_of(move.disk));
+    ok = ok && found != disk_.end() && found->second.move.hash == move.hash && found->second.move.tokens == move.tokens;
+    if (ok) shadow(move.memory) = found->second.shadow;
+    if (!ok) disk_.erase(key_of(move.disk));
+  }
+  new_ends_.push_back({.ok = ok, .bytes = ok ? config_.groups[move.group].sealed_bytes : 0, .duration_ns = 1});
+}
+
+void SimulatedExecutor::take_disk_ends(std::vector<DiskEnd>& ends) {
+  ends.insert(ends.end(), new_ends_.begin(), new_ends_.end());
+  new_ends_.clear();
+}
+
+void SimulatedExecutor::move_to_host(const BlockMove& move) {
+  const BlockGroup& group = config_.groups[move.group];
+  TM_CHECK(move.from.size_class == move.to.size_class && move.from.size_class == sealed_class(group, move.group),
+           "what moves out is sealed, and keeps its format");
+  TM_CHECK((move.to.slot + size_t{1}) * group.sealed_bytes <= config_.kv_host_bytes,
+           "a slot of the host tier lies within its budget");
+  const auto found = shadows_.find(key_of(move.from));
+  TM_CHECK(found != shadows_.end(), "what moves out was written");
+  host_[key_of(move.to)] = found->second;
 }
 
 SimulatedExecutor::Shadow& SimulatedExecutor::shadow(BlockPlace place) {

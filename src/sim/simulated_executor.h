@@ -32,6 +32,8 @@ struct SimulatedOptions {
   std::function<std::optional<TokenId>(std::span<const TokenId> tokens, int32_t num_prompt_tokens,
                                        const SamplingParams& sampling)>
       script = nullptr;
+  // Whether the nth movement to or from the disk fails.
+  std::function<bool(uint64_t number, const DiskMove& move)> disk_fails = nullptr;
   // Sees every plan and its result, for tests that look at schedules.
   std::function<void(const StepPlan& plan, const StepResult& result)> observer = nullptr;
 };
@@ -40,6 +42,7 @@ class SimulatedExecutor final : public Executor {
  public:
   SimulatedExecutor(const EngineConfig& config, SimulatedOptions options);
   StepResult execute(const StepPlan& plan) override;
+  void take_disk_ends(std::vector<DiskEnd>& ends) override;
 
  private:
   struct Table {
@@ -58,6 +61,8 @@ class SimulatedExecutor final : public Executor {
   using Shadow = std::vector<uint64_t>;
 
   void move(const BlockMove& move);
+  void move_to_host(const BlockMove& move);
+  void move_disk(const DiskMove& move);
   void update(const PlannedSequence& planned);
   void write_rows(const PlannedSequence& planned);
   void check_reads(const PlannedSequence& planned) const;
@@ -72,6 +77,14 @@ class SimulatedExecutor final : public Executor {
   uint64_t last_step_ = 0;
   std::vector<State> states_;                     // by slot
   std::unordered_map<uint64_t, Shadow> shadows_;  // by place
+  struct Record {
+    DiskMove move;
+    Shadow shadow;
+  };
+  std::unordered_map<uint64_t, Record> disk_;  // by place on disk
+  std::vector<DiskEnd> new_ends_;
+  uint64_t num_disk_moves_ = 0;
+  std::unordered_map<uint64_t, Shadow> host_;  // by place in the host tier
 };
 
 }  // namespace tidemill

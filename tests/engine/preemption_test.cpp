@@ -105,9 +105,126 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"logprobs", [](Request& r) { r.sampling.logprobs = 2; }},
                     Variant{"chunk_16", [](Request&) {}, [](EngineConfig& c) { c.max_num_batched_tokens = 16; }},
                     Variant{"chunk_32", [](Request&) {}, [](EngineConfig& c) { c.max_num_batched_tokens = 32; }},
+                    Variant{"host_tier", [](Request&) {}, [](EngineConfig& c) { c.kv_host_bytes = 2000; }},
                     Variant{"newest", [](Request&) {}, [](EngineConfig& c) { c.victim = VictimRule::newest; }},
                     Variant{"no_prefix_caching", [](Request&) {}, [](EngineConfig& c) { c.prefix_caching = false; }}),
     [](const auto& info) { return info.param.name; });
+
+TEST(HostTier, WhatGaveWayIsFetchedInsteadOfComputedAgain) {
+  const auto run = [](size_t host_bytes) {
+    EngineConfig config = pool_config(16, 16);
+    config.kv_host_bytes = host_bytes;
+    Harness harness(config);
+    std::vector<RequestId> ids;
+    for (int32_t i = 0; i < 8; ++i) ids.push_back(harness.submit(make_request(64, 120, i)));
+    harness.run();
+    int32_t num_fetched = 0;
+    for (RequestId id : ids) num_fetched += harness.answer(id).finished->timings.num_fetched_tokens;
+    const EngineStats stats = harness.engine().stats();
+    EXPECT_EQ(stats.ladder.tokens_fetched, static_cast<uint64_t>(num_fetched));
+    harness.expect_quiet();
+    return stats;
+  };
+  const EngineStats without = run(0), with_host = run(10000);
+  EXPECT_GT(without.num_preemptions, 0u);
+  EXPECT_GT(without.prompt_tokens_recomputed, 0u);
+  EXPECT_EQ(without.ladder.tokens_fetched, 0u);
+  EXPECT_GT(without.ladder.num_blocks_dropped, 0u);
+  EXPECT_GT(with_host.ladder.tokens_fetched, 0u);
+  EXPECT_EQ(with_host.ladder.num_blocks_dropped, 0u) << "the tier has room for all";
+  // Only the tail and the block before it are computed again.
+  EXPECT_LE(with_host.prompt_tokens_recomputed, with_host.num_preemptions * 32);
+}
+
+EngineConfig disk_config() {
+  EngineConfig config = pool_config(16, 16);
+  config.kv_disk_bytes = 20000;
+  config.kv_disk_class_bytes = {120, 0};
+  return config;
+}
+
+TEST(DiskTier, APrefixOutlivesThePool) {
+  Harness harness(disk_config());
+  const RequestId first = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  EXPECT_EQ(harness.engine().stats().ladder.disk.stored.num_blocks, 7u) << "also while nobody asks for anything";
+  for (int32_t i = 2; i < 6; ++i) harness.submit(make_request(200, 4, i));
+  harness.run();
+  const RequestId again = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  EXPECT_EQ(harness.answer(again).tokens, harness.answer(first).tokens);
+  EXPECT_EQ(harness.answer(again).finished->usage.cached_tokens, 112);
+  EXPECT_EQ(harness.answer(again).finished->timings.num_loaded_blocks, 7);
+  EXPECT_EQ(harness.answer(first).finished->timings.num_loaded_blocks, 0);
+  harness.expect_quiet();
+}
+
+TEST(DiskTier, WhatFailsIsComputed) {
+  SimulatedOptions options;
+  bool broken = false;
+  const std::vector<TokenId> prompt = prompt_of(120, 1);
+  const std::vector<TokenId> fourth(prompt.begin() + 48, prompt.begin() + 64);
+  options.disk_fails = [&](uint64_t, const DiskMove& move) {
+    return broken && move.kind == DiskMoveKind::load && move.tokens == fourth;
+  };
+  Harness harness(disk_config(), options);
+  const RequestId first = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  for (int32_t i = 2; i < 6; ++i) harness.submit(make_request(200, 4, i));
+  harness.run();
+  broken = true;
+  const RequestId again = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  EXPECT_EQ(harness.answer(again).tokens, harness.answer(first).tokens);
+  EXPECT_EQ(harness.answer(again).finished->usage.cached_tokens, 48) << "up to the block that failed";
+  EXPECT_EQ(harness.engine().stats().ladder.disk.num_failed_loads, 1u);
+  harness.expect_quiet();
+}
+
+TEST(DiskTier, NobodyIsCutOffWhileBlocksAreOnTheirWay) {
+  // The whole pool is one prompt, and all of it is being loaded when it is wanted.
+  Harness harness(disk_config());
+  const RequestId first = harness.submit(make_request(250, 3, 1));
+  harness.run();
+  harness.submit(make_request(250, 3, 2));
+  harness.run();
+  const RequestId again = harness.submit(make_request(250, 3, 1));
+  harness.run();
+  EXPECT_EQ(harness.answer(again).tokens, harness.answer(first).tokens);
+  EXPECT_EQ(harness.answer(again).finished->message, harness.answer(first).finished->message);
+  harness.expect_quiet();
+}
+
+TEST(HostTier, BlocksAreDroppedWhereComputingThemAgainIsCheaper) {
+  EngineConfig config = pool_config(16, 16);
+  config.kv_host_bytes = 10000;
+  SimulatedOptions options;
+  options.cost.per_moved_block = std::chrono::seconds(1);
+  Harness harness(config, options);
+  for (int32_t i = 0; i < 8; ++i) harness.submit(make_request(64, 120, i));
+  harness.run();
+  const EngineStats stats = harness.engine().stats();
+  EXPECT_GT(stats.num_preemptions, 0u);
+  // The first copies show what they cost.
+  EXPECT_LE(stats.ladder.moves[static_cast<size_t>(MoveKind::spill)].num_blocks, 8u);
+  EXPECT_GT(stats.ladder.num_blocks_dropped, 20u);
+}
+
+TEST(HostTier, APrefixOutlivesThePool) {
+  EngineConfig config = pool_config(16, 16);
+  config.kv_host_bytes = 10000;
+  Harness harness(config);
+  const RequestId first = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  for (int32_t i = 2; i < 6; ++i) harness.submit(make_request(200, 4, i));
+  harness.run();
+  const RequestId again = harness.submit(make_request(120, 4, 1));
+  harness.run();
+  EXPECT_EQ(harness.answer(again).tokens, harness.answer(first).tokens);
+  EXPECT_EQ(harness.answer(again).finished->usage.cached_tokens, 112);
+  EXPECT_EQ(harness.answer(again).finished->timings.num_fetched_tokens, 112);
+  EXPECT_EQ(harness.answer(first).finished->timings.num_fetched_tokens, 0);
+}
 
 TEST(PreemptionRule, TheNewestGivesWayWhereThatIsTheRule) {
   for (VictimRule rule : {VictimRule::newest, VictimRule::heuristic}) {

@@ -53,6 +53,41 @@ std::vector<Shape> shapes() {
                                   c.eviction = EvictionPolicy::lru;
                                 })},
       {"fifo", with(tiny, [](EngineConfig& c) { c.eviction = EvictionPolicy::fifo; })},
+      {"disk_tier", with(tiny,
+                         [](EngineConfig& c) {
+                           c.kv_disk_bytes = 3000;
+                           c.kv_disk_class_bytes = {120, 0};
+                         })},
+      {"host_and_disk_tiers", with(tiny,
+                                   [](EngineConfig& c) {
+                                     c.kv_host_bytes = 600;
+                                     c.kv_disk_bytes = 6000;
+                                     c.kv_disk_class_bytes = {120, 0};
+                                   })},
+      {"disk_tier_encoded_windowed",
+       with(tiny,
+            [&](EngineConfig& c) {
+              encoded(c);
+              c.groups.push_back({.tail_bytes = 64, .sealed_bytes = 20, .same_format = false, .window_tokens = 6});
+              c.kv_budget_bytes = 1500;
+              c.kv_disk_bytes = 2000;
+              c.kv_disk_class_bytes = {0, 40, 0, 30};
+            })},
+      {"host_tier", with(tiny, [](EngineConfig& c) { c.kv_host_bytes = 2000; })},
+      {"host_tier_smaller_than_the_pool", with(tiny,
+                                               [](EngineConfig& c) {
+                                                 c.kv_host_bytes = 500;
+                                                 c.eviction = EvictionPolicy::fifo;
+                                                 c.prefix_caching = false;
+                                               })},
+      {"host_tier_encoded_windowed",
+       with(tiny,
+            [&](EngineConfig& c) {
+              encoded(c);
+              c.groups.push_back({.tail_bytes = 64, .sealed_bytes = 20, .same_format = false, .window_tokens = 6});
+              c.kv_budget_bytes = 1500;
+              c.kv_host_bytes = 900;
+            })},
       {"windowed", with(tiny, windowed)},
       {"encoded", with(tiny, encoded)},
       {"encoded_windowed", with(tiny,
@@ -131,7 +166,9 @@ TEST_P(RandomOperations, EveryAnswerIsTheOneItGetsAlone) {
   const auto pick = [&](int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
-  Harness harness(config, {.vocab_size = 60});
+  SimulatedOptions options{.vocab_size = 60};
+  options.disk_fails = [](uint64_t number, const DiskMove&) { return number % 7 == 3; };
+  Harness harness(config, options);
   std::map<RequestId, Request> requests;
   std::map<RequestId, bool> disturbed;
   for (int operation = 0; operation < 1500; ++operation) {

@@ -4,7 +4,9 @@
 // and log-probabilities that it gets alone, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <random>
 
@@ -52,6 +54,8 @@ struct Variant {
   int32_t chunk = 64;
   int32_t max_num_seqs = 16;
   int32_t num_blocks = 400;
+  int32_t num_host_blocks = 0;
+  std::string disk_path = "";
   int32_t max_rows = 256;
   BatchingMode batching = BatchingMode::continuous;
   bool kv_cache = true;
@@ -105,6 +109,8 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   engine_config.groups = block_groups((*model)->kv_layout(), variant.block_size, formats);
   for (const BlockGroup& group : engine_config.groups)
     engine_config.kv_budget_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_blocks);
+  for (const BlockGroup& group : engine_config.groups)
+    engine_config.kv_host_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_host_blocks);
   engine_config.block_size_tokens = variant.block_size;
   engine_config.max_model_len_tokens = max_len;
   engine_config.max_num_seqs = variant.max_num_seqs;
@@ -117,14 +123,32 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes,
                                  backend->get());
   EXPECT_TRUE(storage.ok());
+  auto host = HostTier::make(engine_config.kv_host_bytes, sealed_class_bytes(engine_config.groups));
+  EXPECT_TRUE(host.ok());
+  std::unique_ptr<DiskFile> disk;
+  if (!variant.disk_path.empty()) {
+    const std::vector<size_t> bytes = sealed_class_bytes(engine_config.groups);
+    engine_config.kv_disk_bytes = size_t{1} << 30;
+    engine_config.kv_disk_class_bytes = DiskFile::record_bytes(bytes, variant.block_size);
+    auto opened = DiskFile::open({.path = variant.disk_path,
+                                  .budget_bytes = engine_config.kv_disk_bytes,
+                                  .identity = model_folder,
+                                  .payload_bytes = bytes,
+                                  .block_size_tokens = variant.block_size});
+    EXPECT_TRUE(opened.ok());
+    disk = *std::move(opened);
+    engine_config.kv_hash_key = disk->hash_key();
+  }
   SystemClock clock;
   Collector collector;
-  Engine engine(
-      engine_config,
-      std::make_unique<ModelExecutor>(
-          **model, **storage,
-          ExecutorOptions{.max_num_seqs = variant.max_num_seqs, .max_rows = variant.max_rows, .max_logit_rows = 8}),
-      clock, collector);
+  Engine engine(engine_config,
+                std::make_unique<ModelExecutor>(**model, **storage,
+                                                ExecutorOptions{.max_num_seqs = variant.max_num_seqs,
+                                                                .max_rows = variant.max_rows,
+                                                                .max_logit_rows = 8,
+                                                                .disk = disk.get(),
+                                                                .host = host->get()}),
+                clock, collector);
   std::vector<RequestId> ids(requests.size());
   const auto submit = [&](size_t i) {
     auto accepted = engine.submit(requests[i]);
@@ -233,6 +257,52 @@ TEST_P(CompanyTest, PreemptionsChangeNothing) {
   }
 }
 
+TEST_P(CompanyTest, BlocksThatWereMovedOutAndInChangeNothing) {
+  for (bool prefix_caching : {true, false}) {
+    expect_same_as_alone({.name = "scarce blocks over a host tier",
+                          .block_size = 16,
+                          .num_blocks = 14,
+                          .num_host_blocks = 60,
+                          .prefix_caching = prefix_caching});
+    EXPECT_GT(last_stats_.num_preemptions, 0u);
+    // Without a prefix cache what others finished is free, and may be room enough for who gave way.
+    if (!prefix_caching) continue;
+    EXPECT_GT(last_stats_.ladder.tokens_fetched, 0u);
+    EXPECT_GT(last_stats_.ladder.moves[static_cast<size_t>(MoveKind::spill)].num_blocks, 0u);
+  }
+}
+
+TEST_P(CompanyTest, BlocksOnDiskSurviveARestartAndDamageCostsOnlyWork) {
+  testing::TemporaryFolder folder;
+  const std::string path = (folder.path() / "kv").string();
+  const Variant variant{.name = "disk", .block_size = 16, .disk_path = path};
+  expect_same_as_alone(variant);
+  const LadderStats first = last_stats_.ladder;
+  EXPECT_GT(first.disk.stored.num_blocks, 0u);
+  EXPECT_EQ(first.disk.num_restored, 0u);
+
+  expect_same_as_alone(variant);
+  const LadderStats second = last_stats_.ladder;
+  EXPECT_EQ(second.disk.num_restored, first.disk.stored.num_blocks);
+  EXPECT_GT(second.disk.loaded.num_blocks, 0u);
+  EXPECT_EQ(second.disk.num_failed_loads, 0u);
+
+  // One bit in every block's bytes, whatever lies there.
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const auto size = static_cast<int64_t>(file.tellg());
+  for (int64_t at = 4096 + 512; at < std::min<int64_t>(size, int64_t{64} << 20); at += 1024) {
+    file.seekg(at);
+    const int byte = file.get();
+    if (byte == 0) continue;  // a hole, perhaps
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 4));
+  }
+  file.close();
+  expect_same_as_alone(variant);
+  EXPECT_GT(last_stats_.ladder.disk.num_failed_loads, 0u);
+}
+
 // The same of encoded blocks: what one step completes, another reads as stored, however rows are cut into steps.
 class EncodedCompanyTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
@@ -277,6 +347,8 @@ TEST_P(EncodedCompanyTest, AnswersDependOnNobodyElse) {
   EXPECT_GT(last_stats_.prefix_cache_hits, 0u);
   expect_same_as_alone({.name = "scarce blocks", .block_size = 16, .num_blocks = 22});
   EXPECT_GT(last_stats_.num_preemptions, 0u);
+  expect_same_as_alone({.name = "host tier", .block_size = 16, .num_blocks = 22, .num_host_blocks = 60});
+  EXPECT_GT(last_stats_.ladder.moves[static_cast<size_t>(MoveKind::spill)].num_blocks, 0u);
 }
 
 TEST_P(EncodedCompanyTest, FormatsGiveAnswersOfTheirOwn) {

@@ -91,6 +91,12 @@ void add_memory_options(OptionList& list, RunOptions& target) {
                {"balanced", KvFidelity::balanced},
                {"compact", KvFidelity::compact}},
               "How true --kv-cache-dtype auto keeps the cache to an uncompressed one (docs/kv-fidelity.md).");
+  list.integer("--kv-host-bytes", &target.engine.kv_host_bytes, "SIZE", 0, max_bytes,
+               "Bytes of a second tier, in plain memory, for blocks that the KV cache has to let go; 0 = none.");
+  list.text("--kv-disk-path", &target.kv_disk_path, "FILE",
+            "Keep the KV cache's blocks in this file too, so that they are found after a restart.");
+  list.integer("--kv-disk-bytes", &target.engine.kv_disk_bytes, "SIZE", 0, int64_t{1} << 40, "Bytes of that file.",
+               "8GiB with --kv-disk-path");
   list.choice("--kv-eviction-policy", &target.engine.eviction,
               {{"fifo", EvictionPolicy::fifo}, {"lru", EvictionPolicy::lru}, {"heuristic", EvictionPolicy::heuristic}},
               "Which block kept for prefix hits goes first when memory is needed.");

@@ -34,6 +34,7 @@ struct RunOptions {
   static constexpr int32_t auto_length = -1;
   int32_t max_model_len = 0;
   KvBudgetOptions kv_budget;
+  std::string kv_disk_path;  // "" = no disk tier
   KvFormatChoice kv_choice;
   KvFidelity kv_fidelity = KvFidelity::high;  // that --kv-cache-dtype auto keeps to
   double kv_audit_share = 0;                  // 0 = no live meter

@@ -101,7 +101,9 @@ Json timings_json(const RequestTimings& timings, const Usage& usage) {
           {"mean_itl_ms", timings.mean_itl_ms},
           {"itl_jitter", timings.itl_jitter},
           {"preemptions", timings.num_preemptions},
-          {"recomputed_tokens", timings.num_recomputed_tokens}};
+          {"recomputed_tokens", timings.num_recomputed_tokens},
+          {"loaded_blocks", timings.num_loaded_blocks},
+          {"fetched_tokens", timings.num_fetched_tokens}};
 }
 
 Json chat_logprob(const Draw& draw, int32_t num_top, const TokenStyle& style) {
