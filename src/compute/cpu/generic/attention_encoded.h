@@ -24,8 +24,10 @@ TM_INLINE Ahead ahead_of(const uint8_t* const* blocks, int num_blocks, size_t by
   return ahead;
 }
 
+// Into the first-level cache: a tile of codes is small, and the loads of codes wait for it (measured: a quarter less
+// time over long contexts than from the second level).
 TM_INLINE void fetch_ahead(const Ahead& ahead, int step) {
-  for (int i = 0; i < groups; ++i) fetch(ahead.at[i] + ahead.step * static_cast<size_t>(step));
+  for (int i = 0; i < groups; ++i) __builtin_prefetch(ahead.at[i] + ahead.step * static_cast<size_t>(step), 0, 3);
 }
 
 // One KV head of the blocks of a tile, all of one format.
