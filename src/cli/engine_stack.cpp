@@ -128,11 +128,14 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
                   available_bytes, options.kv_budget);
   if (!memory) return memory.error();
   stack.memory = *memory;
-  Result<std::unique_ptr<KvStorage>> storage =
-      KvStorage::make(layout, config.block_size_tokens, stack.kv_formats, memory->kv_budget_bytes, stack.backend.get());
+  config.kv_largest_budget_bytes = std::max(memory->kv_budget_bytes, options.kv_max_bytes);
+  Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(layout, config.block_size_tokens, stack.kv_formats,
+                                                               config.kv_largest_budget_bytes, stack.backend.get());
   if (!storage) return storage.error();
   stack.storage = *std::move(storage);
   config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
+  config.kv_tail_format = kv_format_name(stack.kv_formats.tail().keys.format);
+  config.kv_sealed_format = kv_formats_text(stack.kv_formats);
   config.kv_budget_bytes = memory->kv_budget_bytes;
   if (config.kv_host_bytes == 0) return {};
   Result<std::unique_ptr<HostTier>> host = HostTier::make(config.kv_host_bytes, sealed_class_bytes(config.groups));

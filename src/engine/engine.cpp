@@ -81,6 +81,8 @@ struct Engine::State {
   // Books the time since the last call, or since the pass began, under a phase.
   void end_phase(StepPhase phase);
   void refresh_gauges();
+  void follow_watchers();
+  void publish_changes();
 
   const EngineConfig config;
   std::unique_ptr<Executor> executor;
@@ -99,6 +101,9 @@ struct Engine::State {
   StepPlan plan;  // of the step at hand
   std::vector<RequestEvent> spare;
   std::vector<DiskEnd> disk_ends;
+  CacheFeed feed;
+  CacheChanges changes;  // of the last step, for its memory
+  bool recording = false;
   Clock::Time phase_began{};
   std::optional<Clock::Time> end_by;
   std::optional<Clock::Time> last_self_check;
@@ -186,15 +191,16 @@ bool Engine::State::pass() {
   {
     const TraceSpan span(trace, {.name = "schedule"});
     std::lock_guard lock(mutex);
+    follow_watchers();
     busy = handle_messages(now);
     end_what_is_over(now);
     disk_ends.clear();
     executor->take_disk_ends(disk_ends);
     scheduler.end_disk_moves(disk_ends);
-    if (!book.empty() || scheduler.has_disk_work()) {
+    if (!book.empty() || scheduler.has_disk_work() || scheduler.has_housework()) {
       busy = true;
       scheduler.schedule(now, plan);
-      planned = !plan.sequences.empty() || !plan.disk_moves.empty();
+      planned = !plan.sequences.empty() || !plan.moves.empty() || !plan.disk_moves.empty();
       for (const LiveRequest* request : scheduler.newly_admitted()) inbox.dequeue(*request);
       for (Sequence* sequence : scheduler.take_overfull()) book.end_overfull(*sequence, now);
     }
@@ -220,6 +226,7 @@ bool Engine::State::handle_messages(Clock::Time now) {
   for (auto& request : messages.arrivals) book.open(std::move(request), now);
   for (const ChoiceFinish& finish : messages.finishes) book.finish_choice(finish, now);
   for (RequestId request : messages.cancels) book.cancel(request, now);
+  if (messages.budget_bytes) scheduler.resize(*messages.budget_bytes);
   if (messages.end_by) {
     end_by = end_by ? std::min(*end_by, *messages.end_by) : *messages.end_by;
     book.end_queued(now);
@@ -254,6 +261,7 @@ void Engine::State::run_step(Clock::Time now) {
   const Clock::Time end = clock.now();
   std::lock_guard lock(mutex);
   end_phase(StepPhase::execute);
+  if (plan.sequences.empty()) return executor->recycle(std::move(result));  // memory was given back, that is all
   const double step_s = std::chrono::duration<double>(end - now).count();
   stats.step_limit_s = scheduler.limit_s() < endless_s ? scheduler.limit_s() : 0;
   if (step_s > 0) {
@@ -270,6 +278,10 @@ void Engine::State::run_step(Clock::Time now) {
   meter.add(std::chrono::duration<double>(end - now).count(), plan.num_rows(),
             static_cast<double>(book.num_finished_requests() - finished_before));
   ++stats.num_steps;
+  // Held by sequences, and unused of it, as the step leaves them.
+  refresh_gauges();
+  stats.kv_held_byte_steps += static_cast<double>(stats.kv_held_bytes);
+  stats.kv_unused_byte_steps += static_cast<double>(stats.kv_unused_bytes);
   stats.iteration_tokens.observe(plan.num_rows());
   end_phase(StepPhase::apply);
 }
@@ -291,6 +303,7 @@ void Engine::State::publish_events() {
   {
     std::lock_guard lock(mutex);
     refresh_gauges();
+    publish_changes();
     if (book.has_events()) events = book.take_events(std::exchange(spare, {}));
     const Clock::Time now = clock.now();
     if (book.empty() && !events.empty() && (!last_self_check || now - *last_self_check >= self_check_every)) {
@@ -305,6 +318,19 @@ void Engine::State::publish_events() {
     spare = listener.spare_events();
   }
   if (end_by && book.empty()) finished = true;
+}
+
+void Engine::State::follow_watchers() {
+  if (feed.watched() == recording) return;
+  recording = !recording;
+  scheduler.record_changes(recording);
+}
+
+void Engine::State::publish_changes() {
+  if (!recording) return;
+  const size_t budget_before = changes.totals.budget_bytes;
+  scheduler.take_changes(changes);
+  if (!changes.blocks.empty() || changes.totals.budget_bytes != budget_before) feed.add(changes);
 }
 
 void Engine::State::refresh_gauges() {
@@ -324,6 +350,9 @@ void Engine::State::refresh_gauges() {
   const size_t reserved = config.kv_reserve == KvReserve::full ? scheduler.promised_bytes() : 0;
   stats.kv_held_bytes = pool.held_bytes() + reserved;
   stats.kv_cached_bytes = pool.cached_bytes();
+  stats.kv_occupied_bytes = pool.occupied_bytes();
+  stats.kv_pinned_bytes = scheduler.cache_totals().pinned_bytes;
+  stats.kv_unused_bytes = scheduler.unused_bytes() + reserved;
   stats.num_blocks_total = static_cast<int64_t>(pool.budget_bytes() / block_bytes);
   stats.num_blocks_held = static_cast<int64_t>((stats.kv_held_bytes + block_bytes - 1) / block_bytes);
   stats.num_blocks_cached = static_cast<int64_t>(stats.kv_cached_bytes / block_bytes);
@@ -404,6 +433,31 @@ void Engine::shutdown(std::chrono::milliseconds limit) {
 
 bool Engine::finished() const {
   return state_->finished;
+}
+
+std::optional<std::string> Engine::resize_cache(size_t budget_bytes) {
+  const EngineConfig& config = state_->config;
+  size_t least = 0;
+  for (const BlockGroup& group : config.groups) least += group.tail_bytes + group.sealed_bytes;
+  const size_t most = std::max(config.kv_budget_bytes, config.kv_largest_budget_bytes);
+  if (budget_bytes < least || budget_bytes > most) {
+    return fmt::format("a KV cache of {} bytes is not between {} and {}", budget_bytes, least, most);
+  }
+  state_->inbox.resize(budget_bytes);
+  return std::nullopt;
+}
+
+CacheMap Engine::cache_map() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->scheduler.cache_map();
+}
+
+const EngineConfig& Engine::config() const {
+  return state_->config;
+}
+
+CacheFeed& Engine::cache_feed() {
+  return state_->feed;
 }
 
 EngineStats Engine::stats() const {

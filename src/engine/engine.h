@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/step_trace.h"
+#include "engine/cache_map.h"
 #include "engine/engine_config.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
@@ -75,6 +76,15 @@ class Engine {
   // Waiting requests end at once. Returns immediately; finished() tells when all is done.
   void shutdown(std::chrono::milliseconds limit);
   bool finished() const;
+
+  // Sets the bytes of the KV cache; any thread. Growing works at once, shrinking step by step, without losing what is
+  // cached before it must go. A sentence when the size is not between one block and kv_largest_budget_bytes.
+  std::optional<std::string> resize_cache(size_t budget_bytes);
+  // Every block as it is after the last step; any thread, makes the engine wait for the copy only.
+  CacheMap cache_map() const;
+  // Changes of blocks, while somebody watches.
+  CacheFeed& cache_feed();
+  const EngineConfig& config() const;
 
   EngineStats stats() const;
   // The current step began longer ago than the watchdog allows.

@@ -61,7 +61,9 @@ struct EngineConfig {
   std::vector<BlockGroup> groups;
   int32_t block_size_tokens = 32;
   size_t kv_budget_bytes = 0;
-  int32_t max_model_len_tokens = 0;  // prompt and output together
+  size_t kv_largest_budget_bytes = 0;  // what it may be resized to; less than kv_budget_bytes = that
+  double kv_pin_share = 0.25;          // of the budget, that pinned prefixes may hold
+  int32_t max_model_len_tokens = 0;    // prompt and output together
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   // How long a step may take while interactive or standard requests stream; prompts get what their tokens leave of it.
@@ -83,6 +85,7 @@ struct EngineConfig {
   VictimRule victim = VictimRule::heuristic;
   bool prefix_caching = true;  // false: a request finds only what it computed itself (after a preemption)
   std::optional<std::array<uint8_t, 32>> kv_hash_key;  // secret of the blocks' names; none = a fresh one
+  std::string kv_tail_format, kv_sealed_format;        // their names, for who looks at the cache
   std::string kv_format_key;  // all that the stored KV depends on besides tokens; part of every block's hash
   // Waiting this long raises a request by one latency class, and by one priority where that counts; 0 = never.
   std::chrono::milliseconds priority_aging{30000};

@@ -47,6 +47,9 @@ struct EngineStats {
   double kv_bytes_per_token = 0;  // in full blocks, all layer groups
   size_t kv_held_bytes = 0;       // by sequences
   size_t kv_cached_bytes = 0;     // unreferenced, kept for prefix hits
+  size_t kv_occupied_bytes = 0;   // that have memory: held, cached, or nobody's at the moment
+  size_t kv_pinned_bytes = 0;     // held by pins
+  size_t kv_unused_bytes = 0;     // of the held ones: rows that hold nothing yet, or nothing any more
   int64_t num_blocks_total = 0;   // sealed blocks that the budget holds
   int64_t num_blocks_held = 0;
   int64_t num_blocks_cached = 0;
@@ -54,7 +57,9 @@ struct EngineStats {
   double step_limit_s = 0;        // that the last step had; 0 = none
   // Counters.
   uint64_t num_steps = 0;
-  uint64_t prompt_tokens = 0;  // of admitted requests
+  double kv_held_byte_steps = 0;    // sums over the steps, of the bytes that they left held
+  double kv_unused_byte_steps = 0;  // and of them, unused
+  uint64_t prompt_tokens = 0;       // of admitted requests
   uint64_t prompt_tokens_cached = 0;
   uint64_t prompt_tokens_recomputed = 0;  // after preemptions
   uint64_t generation_tokens = 0;         // delivered

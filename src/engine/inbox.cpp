@@ -79,6 +79,12 @@ void Inbox::finish(ChoiceFinish finish) {
   changed_.notify_one();
 }
 
+void Inbox::resize(size_t budget_bytes) {
+  std::lock_guard lock(mutex_);
+  messages_.budget_bytes = budget_bytes;
+  changed_.notify_one();
+}
+
 void Inbox::shutdown(Clock::Time end_by) {
   std::lock_guard lock(mutex_);
   accepting_ = false;

@@ -38,8 +38,9 @@ struct InboxMessages {
   std::vector<std::unique_ptr<LiveRequest>> arrivals;
   std::vector<RequestId> cancels;
   std::vector<ChoiceFinish> finishes;
-  std::optional<Clock::Time> end_by;  // shutdown: when the last running request ends
-  bool empty() const { return arrivals.empty() && cancels.empty() && finishes.empty() && !end_by; }
+  std::optional<size_t> budget_bytes;  // of the cache, from now on
+  std::optional<Clock::Time> end_by;   // shutdown: when the last running request ends
+  bool empty() const { return arrivals.empty() && cancels.empty() && finishes.empty() && !budget_bytes && !end_by; }
 };
 
 class Inbox {
@@ -50,6 +51,7 @@ class Inbox {
   std::variant<RequestId, Refusal> submit(std::unique_ptr<LiveRequest> request);
   void cancel(RequestId request);
   void finish(ChoiceFinish finish);
+  void resize(size_t budget_bytes);
   void shutdown(Clock::Time end_by);
   void stop();  // ends wait()
   // A refusal that was decided elsewhere, counted here.

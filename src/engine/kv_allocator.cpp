@@ -41,7 +41,8 @@ KvAllocator::KvAllocator(const EngineConfig& config)
       format_key_(config.kv_format_key),
       hash_key_(config.kv_hash_key ? *config.kv_hash_key : random_hash_key()),
       pool_(config.kv_budget_bytes, class_bytes_of(config.groups), config.eviction),
-      prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)) {
+      prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)),
+      longest_(config.max_model_len_tokens) {
   TM_CHECK(block_size_ > 0 && longest_chunk_ > 0, "block size and token budget are positive");
   for (const BlockGroup& group : groups_) {
     TM_CHECK(group.sealed_bytes > 0 && group.tail_bytes > 0, "blocks of a layer group have bytes");
@@ -57,16 +58,29 @@ KvAllocator::KvAllocator(const EngineConfig& config)
   }
   prefix_cache_.on_eviction([this](const BlockHash& hash, std::span<const TokenId> tokens, int32_t group,
                                    BlockPlace place) { let_down(hash, tokens, group, place); });
-  int64_t low = 0, high = config.max_model_len_tokens;
+  pool_.allow_budgets_up_to(std::max(config.kv_budget_bytes, config.kv_largest_budget_bytes));
+  set_budget(config.kv_budget_bytes, config.kv_budget_bytes);
+}
+
+void KvAllocator::set_budget(size_t bytes, size_t capacity_bytes) {
+  pool_.set_budget(bytes);
+  int64_t low = 0, high = longest_;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
-    if (bytes_for_tokens(middle) <= pool_.budget_bytes()) {
+    if (bytes_for_tokens(middle) <= capacity_bytes) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
   capacity_tokens_ = low;
+}
+
+void KvAllocator::shrink(size_t max_bytes, std::vector<BlockMove>& moves) {
+  dropped_.clear();
+  eviction_moves_ = &moves;
+  pool_.shrink(max_bytes, dropped_);
+  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, gone.size_class / 2, gone, gone});
 }
 
 int64_t KvAllocator::most_blocks(int32_t group, int64_t num_tokens) const {
@@ -109,6 +123,12 @@ BlockHash KvAllocator::root_of(const LiveRequest& request) const {
                             {HashPart::format, format_key_},
                             {HashPart::request, id}};
   return root_hash(hash_key_, parts);
+}
+
+uint32_t KvAllocator::owner_of(const LiveRequest& request) const {
+  if (request.request.cache_tenant.empty()) return 0;
+  const RootPart part{HashPart::tenant, request.request.cache_tenant};
+  return static_cast<uint32_t>(root_hash(hash_key_, std::span(&part, 1)).high) | 1;
 }
 
 void KvAllocator::extend_hashes(Sequence& sequence, int32_t num_blocks) const {
@@ -434,7 +454,9 @@ void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
     }
     for (int32_t group = 0; group < num_groups(); ++group) {
       const BlockTable& table = sequence.tables[group];
-      if (in_table(table)) prefix_cache_.insert(sequence.hashes[block], tokens, group, table.place(block));
+      if (in_table(table)) {
+        prefix_cache_.insert(sequence.hashes[block], tokens, group, table.place(block), sequence.request->owner);
+      }
     }
   }
 }
@@ -457,17 +479,63 @@ void KvAllocator::release(Sequence& sequence, bool keep) {
   sequence.num_entered_blocks = 0;
 }
 
-void KvAllocator::check_integrity(std::span<const Sequence* const> holders) const {
+Pins::Pin KvAllocator::make_pin(const Sequence& sequence) {
+  Pins::Pin pin;
+  const int32_t num_blocks = std::min(sequence.num_entered_blocks, sequence.num_prompt_tokens / block_size_);
+  if (num_blocks == 0) return pin;
+  pin.last = sequence.hashes[num_blocks - 1];
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const BlockTable& held = sequence.tables[group];
+    const int32_t first = std::max(held.first_block(), prefix_cache_.first_needed(group, num_blocks));
+    BlockTable table(pool_, first);
+    for (int32_t block = first; block < num_blocks; ++block) {
+      pool_.share(held.place(block));
+      table.append(held.place(block));
+      pin.bytes += pool_.class_bytes(held.place(block).size_class);
+    }
+    pin.tables.push_back(std::move(table));
+  }
+  return pin;
+}
+
+size_t KvAllocator::unused_bytes(std::span<const Sequence* const> holders) const {
+  size_t bytes = 0;
+  for (const Sequence* holder : holders) {
+    for (int32_t group = 0; group < static_cast<int32_t>(holder->tables.size()); ++group) {
+      const BlockTable& table = holder->tables[group];
+      if (table.num_blocks() == 0) continue;
+      const int64_t beyond = int64_t{table.end_block()} * block_size_ - holder->num_computed;
+      const int64_t window = groups_[group].window_tokens;
+      const int64_t first_read = window == 0 ? 0 : holder->num_computed - window + 1;
+      const int64_t left = std::max<int64_t>(0, first_read - int64_t{table.first_block()} * block_size_);
+      bytes += static_cast<size_t>(std::max<int64_t>(0, beyond) + left) * groups_[group].sealed_bytes / block_size_;
+    }
+  }
+  return bytes;
+}
+
+CacheBlock KvAllocator::describe(BlockPlace place) const {
+  const int32_t group = place.size_class / 2;
+  return {.info = pool_.info(place),
+          .group = group,
+          .sealed = prefix_cache_.entered(place) || !groups_[group].same_format ? is_sealed_place(group, place) : false,
+          .pinned = false,
+          .owner = prefix_cache_.owner_of(place)};
+}
+
+void KvAllocator::check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const {
   pool_.check_integrity();
   prefix_cache_.check_integrity();
   if (host_) host_->check_integrity();
   if (disk_) disk_->check_integrity();
   std::unordered_map<uint64_t, int32_t> references;
-  for (const Sequence* holder : holders) {
-    for (const BlockTable& table : holder->tables) {
+  const auto count = [&references](const std::vector<BlockTable>& tables) {
+    for (const BlockTable& table : tables) {
       for (BlockPlace place : table.places()) ++references[(uint64_t{place.size_class} << 32) | place.slot];
     }
-  }
+  };
+  for (const Sequence* holder : holders) count(holder->tables);
+  for (const Pins::Pin& pin : pins.all()) count(pin.tables);
   if (disk_) {
     disk_->for_each_hold([&](BlockPlace place) { ++references[(uint64_t{place.size_class} << 32) | place.slot]; });
   }

@@ -8,14 +8,17 @@
 // Used by the engine thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/cache_map.h"
 #include "engine/disk_planner.h"
 #include "engine/engine_config.h"
+#include "engine/pins.h"
 #include "engine/sequence.h"
 #include "kv/block_pool.h"
 #include "kv/lower_tier.h"
@@ -30,11 +33,13 @@ class KvAllocator {
   // The most bytes that a sequence of so many computed tokens holds at a time.
   size_t bytes_for_tokens(int64_t num_tokens) const;
   // The longest sequence (computed tokens) that the whole pool can hold.
-  int64_t capacity_tokens() const { return capacity_tokens_; }
+  int64_t capacity_tokens() const { return capacity_tokens_; }  // any thread
   size_t held_bytes(const Sequence& sequence) const;
   int32_t num_unshared_blocks(const Sequence& sequence) const;
 
   BlockHash root_of(const LiveRequest& request) const;
+  // The same for requests that may share blocks but for their salts; 0 where no tenant is named.
+  uint32_t owner_of(const LiveRequest& request) const;
   // Leading blocks of the sequence that can be had instead of computed, leaving at least its last token to compute.
   int32_t match_prefix(Sequence& sequence) const;
   // The most blocks that a hit of this sequence may cover.
@@ -81,9 +86,20 @@ class KvAllocator {
   double tokens_worth_of_moving(const Sequence& sequence) const;
   const LowerTier* host() const { return host_.get(); }
   uint64_t num_dropped_blocks() const { return num_dropped_blocks_; }  // evicted, and kept nowhere
+  // A pin of the entered blocks of a sequence's prompt; without tables where there are none.
+  Pins::Pin make_pin(const Sequence& sequence);
+
+  // The budget, at most config.kv_largest_budget_bytes. `capacity_bytes` is what a single sequence may count on.
+  void set_budget(size_t bytes, size_t capacity_bytes);
+  // Gives back up to about max_bytes of memory beyond the budget.
+  void shrink(size_t max_bytes, std::vector<BlockMove>& moves);
+  // Bytes of the holders' blocks that hold nothing: rows not computed yet, and rows that a window has left.
+  size_t unused_bytes(std::span<const Sequence* const> holders) const;
 
   const BlockPool& pool() const { return pool_; }
-  void check_integrity(std::span<const Sequence* const> holders) const;
+  BlockPool& pool() { return pool_; }
+  CacheBlock describe(BlockPlace place) const;  // without owner of what is not entered
+  void check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const;
 
  private:
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
@@ -118,7 +134,8 @@ class KvAllocator {
   std::vector<std::optional<BlockPlace>> found_;  // scratch
   double move_s_per_byte_ = 0, compute_s_per_token_ = 0;
   uint64_t num_dropped_blocks_ = 0;
-  int64_t capacity_tokens_ = 0;
+  int32_t longest_;
+  std::atomic<int64_t> capacity_tokens_ = 0;
   std::vector<BlockPlace> dropped_;
 };
 

@@ -31,6 +31,7 @@ struct Request {
   std::string tenant;                                      // identity of the API key, for fair shares; "" = nobody's
   std::string cache_tenant;                                // prefix blocks are shared only within it
   std::string cache_salt;                                  // and only between equal salts
+  std::optional<std::chrono::milliseconds> pin_for;        // keeps the prompt's full blocks so long; 0 ends that
   bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot
@@ -64,6 +65,7 @@ struct Usage {
   int32_t completion_tokens = 0;  // delivered
   int32_t discarded_tokens = 0;   // drawn beyond a stop string
   int32_t cached_tokens = 0;
+  int32_t pinned_tokens = 0;  // of a request that asked for it; 0 = the limit of pins did not allow it
 };
 
 // What happens to a request, in order. Exactly one terminal event per choice (finished), the last of which carries

@@ -231,6 +231,7 @@ void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending&
   event.usage.completion_tokens = ending.num_completion_tokens < 0 ? num_drawn : ending.num_completion_tokens;
   event.usage.discarded_tokens = num_drawn - event.usage.completion_tokens;
   event.usage.cached_tokens = request.num_cached_tokens;
+  event.usage.pinned_tokens = std::max(0, request.num_pinned_tokens);
   event.timings = timings(request, sequence, now);
   event.request_done = --request.num_open_choices == 0;
   observe_choice(request, sequence, event, now);

@@ -18,7 +18,8 @@ Scheduler::Scheduler(const EngineConfig& config)
     : config_(config),
       max_running_(config.batching == BatchingMode::none ? 1 : config.max_num_seqs),
       policy_(make_policy(config)),
-      kv_(config) {
+      kv_(config),
+      wanted_budget_(config.kv_budget_bytes) {
   TM_CHECK(config.max_num_seqs > 0, "at least one sequence runs");
   for (SlotId slot = config.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
@@ -28,6 +29,8 @@ Scheduler::Scheduler(const EngineConfig& config)
 void Scheduler::add(LiveRequest& request, Clock::Time now) {
   now_ = now;
   request.root = kv_.root_of(request);
+  request.owner = kv_.owner_of(request);
+  request.resize_epoch = resize_epoch_;
   tenants_.open_request(request.request.tenant);
   enqueue(*request.choices.front());
 }
@@ -35,6 +38,7 @@ void Scheduler::add(LiveRequest& request, Clock::Time now) {
 void Scheduler::finish(Sequence& sequence) {
   TM_CHECK(sequence.status != SequenceStatus::finished, "a sequence ends once");
   if (sequence.status == SequenceStatus::running) {
+    pin_prompt(sequence, true);
     free_place(sequence, config_.prefix_caching);
   } else {
     dequeue(sequence);
@@ -165,6 +169,7 @@ void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   shape_ = {};
   newly_admitted_.clear();
   blocked_on_kv_ = false;
+  keep_house();
   begin_turn();
   find_leaders();
   const auto order = [this](const Sequence* a, const Sequence* b) { return before(a, b); };
@@ -190,7 +195,7 @@ void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   plan.disk_moves.clear();
   if (kv_.disk() != nullptr) kv_.disk()->begin_stores(spare_bytes());
   const bool moves_alone = kv_.disk() != nullptr && !kv_.disk()->orders().empty();
-  if (!granted_.empty() || moves_alone) emit(plan);
+  if (!granted_.empty() || !moves_.empty() || moves_alone) emit(plan);
   shape_ = shape_of(plan);  // without what was preempted meanwhile
   const bool idle = granted_.empty() && overfull_.empty() && num_running() + num_waiting() > 0;
   num_idle_plans_ = idle && !kv_.waits_for_disk() ? num_idle_plans_ + 1 : 0;
@@ -302,6 +307,11 @@ size_t Scheduler::outstanding_bytes(const Sequence* except) const {
   return bytes;
 }
 
+size_t Scheduler::unused_bytes() const {
+  unused_holders_.assign(running_.begin(), running_.end());
+  return kv_.unused_bytes(unused_holders_);
+}
+
 bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
   kv_.trim_windows(sequence);
   for (;;) {
@@ -312,6 +322,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
     }
     if (kv_.waits_for_disk()) return false;  // bytes come back by themselves
     if (num_running() == 1) {
+      if (free_pins_for(needed)) continue;
       overfull_.push_back(&sequence);
       return false;
     }
@@ -327,11 +338,12 @@ bool Scheduler::make_room(Sequence& sequence, int32_t end_position) {
 // nor one without progress. `least` is the best class that may be asked.
 Sequence* Scheduler::pick_victim(LatencyClass least) const {
   Sequence* victim = nullptr;
+  const bool squeezed = is_squeezed();
   std::tuple<LatencyClass, int64_t, double> worst;
   for (size_t i = 1; i < running_.size(); ++i) {
     Sequence* sequence = running_[i];
     const LatencyClass latency_class = served_class(*sequence);
-    if (!sequence->drew_since_admission || latency_class < least) continue;
+    if ((!sequence->drew_since_admission && !squeezed) || latency_class < least) continue;
     const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
                               .num_computed_tokens = sequence->num_computed,
@@ -437,6 +449,7 @@ void Scheduler::advance(const StepPlan& plan) {
     sequence.num_computed = end;
     sequence.num_ever_computed = std::max(sequence.num_ever_computed, end);
     kv_.enter_sealed_blocks(sequence);
+    pin_prompt(sequence, false);
   }
 }
 
@@ -448,7 +461,7 @@ void Scheduler::append_token(Sequence& sequence, TokenId token) {
 
 void Scheduler::check_integrity() const {
   std::vector<const Sequence*> holders(running_.begin(), running_.end());
-  kv_.check_integrity(holders);
+  kv_.check_integrity(holders, pins_);
   std::vector<bool> taken(config_.max_num_seqs, false);
   for (SlotId slot : free_slots_) {
     TM_CHECK(!taken[slot], "a free slot is listed once");

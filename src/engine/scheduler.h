@@ -28,12 +28,16 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "engine/cache_map.h"
 #include "engine/engine_config.h"
 #include "engine/kv_allocator.h"
+#include "engine/pins.h"
 #include "engine/prompt_share.h"
 #include "engine/scheduling_policy.h"
 #include "engine/sequence.h"
@@ -105,6 +109,20 @@ class Scheduler {
   // Of the plan just made: its time as predicted, and the most that it may take; endless where nothing limits it.
   double predicted_s() const { return cost_.predict_s(shape_); }
   double limit_s() const { return limit_s_; }
+  // Of the running sequences' blocks, see KvAllocator::unused_bytes.
+  size_t unused_bytes() const;
+
+  // The cache itself (scheduler_cache.cpp). A lower budget is reached step by step, and not before the requests that
+  // are here can do without the room.
+  void resize(size_t budget_bytes);
+  // There is memory to give back; schedule() may be called for that alone, and its plan then has moves only.
+  bool has_housework() const;
+  CacheTotals cache_totals() const;
+  CacheMap cache_map() const;
+  // While on, the blocks that change are noted, for take_changes.
+  void record_changes(bool on);
+  void take_changes(CacheChanges& changes);
+
   size_t promised_bytes() const { return outstanding_bytes(nullptr); }
   void check_integrity() const;
 
@@ -152,6 +170,16 @@ class Scheduler {
   size_t spare_bytes() const;
   size_t outstanding_bytes(const Sequence* except) const;
 
+  void keep_house();
+  void follow_wanted_budget();
+  size_t pin_limit_bytes() const;
+  bool is_squeezed() const;
+  bool free_pins_for(size_t needed_bytes);
+  void pin_prompt(Sequence& sequence, bool at_end);
+  using Holders = std::unordered_map<uint64_t, std::pair<uint32_t, bool>>;  // by place: owner, pinned
+  Holders holders() const;
+  CacheBlock describe(BlockPlace place, const Holders& holders) const;
+
   void emit(StepPlan& plan);
   void describe(Sequence& sequence, int32_t num_rows, PlannedSequence& planned) const;
   void change_table(Sequence& sequence, int32_t group, TableChange& change) const;
@@ -160,6 +188,12 @@ class Scheduler {
   int32_t max_running_;
   std::unique_ptr<SchedulingPolicy> policy_;
   KvAllocator kv_;
+  Pins pins_;
+  size_t wanted_budget_;
+  uint64_t resize_epoch_ = 0;
+  std::optional<Clock::Time> started_at_;
+  std::vector<BlockPlace> changed_;
+  mutable std::vector<const Sequence*> unused_holders_;  // for its memory
   Tenants tenants_;
   std::vector<Sequence*> running_;  // in the order of service
   std::vector<Sequence*> waiting_;

@@ -67,6 +67,7 @@ void Scheduler::gather_waiting() {
     if (++num_candidates > most_candidates) return;
     claimed += admission_bytes(*sequence) - kv_.shared_bytes(*sequence, num_hit);
     const bool alone = running_.empty() && is_first && !kv_.waits_for_disk();
+    if (alone && claimed > available && free_pins_for(claimed)) return;  // the next step finds the room
     if (claimed + (alone ? 0 : headroom_bytes()) > available) {
       blocked_on_kv_ = is_first;
       if (alone) overfull_.push_back(sequence);

@@ -85,6 +85,9 @@ struct LiveRequest {
   std::optional<Clock::Time> deadline, queue_deadline;
   int32_t num_prompt_tokens = 0;
   BlockHash root;                                  // of its prefix blocks
+  uint32_t owner = 0;                              // opaque label of whose they are
+  uint64_t resize_epoch = 0;                       // changes of the budget before it came
+  int32_t num_pinned_tokens = -1;                  // -1 = not asked for, or not yet
   std::vector<std::unique_ptr<Sequence>> choices;  // [0] at once; the others when the prompt is computed
   int32_t num_running_choices = 0;
   int32_t num_open_choices = 0;  // without a terminal event yet

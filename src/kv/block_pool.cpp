@@ -6,8 +6,14 @@
 #include "base/check.h"
 
 namespace tidemill {
+namespace {
+
+constexpr uint32_t no_class = 256;
+
+}  // namespace
+
 BlockPool::BlockPool(size_t budget_bytes, const std::vector<size_t>& class_bytes, EvictionPolicy policy)
-    : budget_bytes_(budget_bytes), policy_(policy), queues_(num_eviction_queues(policy)) {
+    : budget_bytes_(budget_bytes), largest_bytes_(budget_bytes), policy_(policy), queues_(num_eviction_queues(policy)) {
   for (uint32_t queue = 0; queue < queues_.size(); ++queue) weights_.push_back(eviction_weight(policy, queue));
   TM_CHECK(class_bytes.size() <= 256, "size classes are numbered in 8 bits");
   for (size_t bytes : class_bytes) {
@@ -39,12 +45,13 @@ std::optional<BlockPlace> BlockPool::allocate(uint8_t size_class, std::vector<Bl
   wanted.idle.pop_back();
   Slot& taken = wanted.slots[index];
   TM_CHECK(taken.state == State::idle && taken.num_references == 0, "an idle slot has no references");
-  taken.state = State::held;
+  enter(taken, State::held);
   taken.kept = false;
   taken.num_references = 1;
   idle_bytes_ -= wanted.slot_bytes;
   held_bytes_ += wanted.slot_bytes;
   ++num_held_;
+  note_change({index, size_class});
   return BlockPlace{index, size_class};
 }
 
@@ -68,7 +75,7 @@ bool BlockPool::allocate_at(BlockPlace place) {
 
 // Pays for one more slot of the class from bytes that nothing occupies.
 bool BlockPool::back_new_slot(SizeClass& size_class) {
-  if (held_bytes_ + cached_bytes_ + idle_bytes_ + size_class.slot_bytes > budget_bytes_) return false;
+  if (occupied_bytes() + size_class.slot_bytes > budget_bytes_) return false;
   uint32_t index;
   if (!size_class.unbacked.empty()) {
     index = size_class.unbacked.back();
@@ -84,19 +91,58 @@ bool BlockPool::back_new_slot(SizeClass& size_class) {
   return true;
 }
 
-bool BlockPool::trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped) {
+bool BlockPool::trim_idle(uint32_t except_class, std::vector<BlockPlace>& dropped) {
   for (size_t c = 0; c < classes_.size(); ++c) {
     SizeClass& other = classes_[c];
     if (c == except_class || other.idle.empty()) continue;
-    const uint32_t index = other.idle.back();
-    other.idle.pop_back();
-    other.slots[index].state = State::unbacked;
-    other.unbacked.push_back(index);
-    idle_bytes_ -= other.slot_bytes;
-    dropped.push_back({index, static_cast<uint8_t>(c)});
+    drop_idle(static_cast<uint8_t>(c), dropped);
     return true;
   }
   return false;
+}
+
+void BlockPool::drop_idle(uint8_t size_class, std::vector<BlockPlace>& dropped) {
+  SizeClass& of = classes_[size_class];
+  const uint32_t index = of.idle.back();
+  of.idle.pop_back();
+  enter(of.slots[index], State::unbacked);
+  of.unbacked.push_back(index);
+  idle_bytes_ -= of.slot_bytes;
+  dropped.push_back({index, size_class});
+  note_change(dropped.back());
+}
+
+void BlockPool::allow_budgets_up_to(size_t largest_bytes) {
+  TM_CHECK(occupied_bytes() == 0 && largest_bytes >= budget_bytes_, "the largest budget is said at the start");
+  largest_bytes_ = largest_bytes;
+  for (SizeClass& each : classes_) each.max_slots = each.slot_bytes == 0 ? 0 : largest_bytes / each.slot_bytes;
+}
+
+void BlockPool::set_budget(size_t bytes) {
+  TM_CHECK(bytes <= largest_bytes_, "a budget within the largest one");
+  budget_bytes_ = bytes;
+}
+
+void BlockPool::shrink(size_t max_bytes, std::vector<BlockPlace>& dropped) {
+  const size_t before = occupied_bytes();
+  while (occupied_bytes() > budget_bytes_ && before - occupied_bytes() < max_bytes) {
+    if (trim_idle(no_class, dropped)) continue;
+    if (!evict_one()) return;
+  }
+}
+
+BlockInfo BlockPool::info(BlockPlace place) const {
+  const Slot& of = slot(place);
+  return {.place = place, .state = of.state, .num_references = of.num_references, .since_ms = of.since_ms};
+}
+
+void BlockPool::list(std::vector<BlockInfo>& blocks) const {
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    for (uint32_t index = 0; index < classes_[c].slots.size(); ++index) {
+      const BlockPlace place{index, static_cast<uint8_t>(c)};
+      if (slot(place).state != State::unbacked) blocks.push_back(info(place));
+    }
+  }
 }
 
 bool BlockPool::evict_one() {
@@ -123,7 +169,7 @@ void BlockPool::share(BlockPlace place) {
   if (shared.state == State::cached) {
     unlink(place);
     const size_t bytes = classes_[place.size_class].slot_bytes;
-    shared.state = State::held;
+    enter(shared, State::held);
     cached_bytes_ -= bytes;
     held_bytes_ += bytes;
     --num_cached_;
@@ -131,22 +177,24 @@ void BlockPool::share(BlockPlace place) {
   }
   TM_CHECK(shared.state == State::held, "only held and cached blocks can be shared");
   ++shared.num_references;
+  note_change(place);
 }
 
 void BlockPool::release(BlockPlace place) {
   Slot& released = slot(place);
   TM_CHECK(released.state == State::held && released.num_references > 0, "a released block was held");
+  note_change(place);
   if (--released.num_references > 0) return;
   const size_t bytes = classes_[place.size_class].slot_bytes;
   held_bytes_ -= bytes;
   --num_held_;
   if (released.kept) {
-    released.state = State::cached;
+    enter(released, State::cached);
     cached_bytes_ += bytes;
     ++num_cached_;
     link(place);
   } else {
-    released.state = State::idle;
+    enter(released, State::idle);
     idle_bytes_ += bytes;
     classes_[place.size_class].idle.push_back(place.slot);
   }
@@ -160,7 +208,8 @@ void BlockPool::mark_kept(BlockPlace place, bool kept) {
   if (marked.state != State::cached) return;
   unlink(place);
   const size_t bytes = classes_[place.size_class].slot_bytes;
-  marked.state = State::idle;
+  enter(marked, State::idle);
+  note_change(place);
   cached_bytes_ -= bytes;
   idle_bytes_ += bytes;
   --num_cached_;
@@ -220,7 +269,7 @@ void BlockPool::check_integrity() const {
   TM_CHECK(held_bytes == held_bytes_ && cached_bytes == cached_bytes_ && idle_bytes == idle_bytes_,
            "byte counts of the pool");
   TM_CHECK(num_held == num_held_ && num_cached == num_cached_, "block counts of the pool");
-  TM_CHECK(held_bytes + cached_bytes + idle_bytes <= budget_bytes_, "the pool stays within its budget");
+  TM_CHECK(held_bytes + cached_bytes + idle_bytes <= largest_bytes_, "the pool stays within its largest budget");
   size_t num_linked = 0;
   for (uint32_t queue = 0; queue < queues_.size(); ++queue) {
     for (size_t i = 0; i < queues_[queue].size(); ++i) {

@@ -5,7 +5,9 @@
 //   idle      memory, nobody's, worthless content
 //   held      referenced at least once
 //   cached    not referenced, content kept because somebody may want it again (mark_kept), evictable
-// and  unbacked bytes + idle + held + cached = budget  at all times (check_integrity).
+// and  unbacked bytes + idle + held + cached = budget  at all times (check_integrity), but while the budget was lowered
+// and what lies beyond it is not given back yet: then nothing is allocated beyond the new budget, and `shrink` gives
+// back what nobody holds, piece by piece.
 //
 // allocate takes an idle slot of the class, else a new one if the budget has room, else it trims idle slots of other
 // classes, else it evicts cached blocks in the order of its policy (kv/eviction_order.h). A holder that releases its
@@ -15,6 +17,7 @@
 // Used by one thread. A wrong count stops the process.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +28,17 @@
 #include "kv/eviction_order.h"
 
 namespace tidemill {
+
+enum class BlockState : uint8_t { unbacked, idle, held, cached };
+inline constexpr std::array block_state_names = {"unbacked", "idle", "held", "cached"};
+
+// What the pool knows of one block, for who wants to look at it.
+struct BlockInfo {
+  BlockPlace place;
+  BlockState state = BlockState::unbacked;
+  int32_t num_references = 0;
+  uint32_t since_ms = 0;  // by set_time: when the state was entered
+};
 
 class BlockPool {
  public:
@@ -59,7 +73,27 @@ class BlockPool {
   size_t budget_bytes() const { return budget_bytes_; }
   size_t held_bytes() const { return held_bytes_; }
   size_t cached_bytes() const { return cached_bytes_; }
-  size_t available_bytes() const { return budget_bytes_ - held_bytes_; }  // free, or to be had by eviction
+  size_t occupied_bytes() const { return held_bytes_ + cached_bytes_ + idle_bytes_; }  // what has memory
+  // Free, or to be had by eviction.
+  size_t available_bytes() const { return budget_bytes_ > held_bytes_ ? budget_bytes_ - held_bytes_ : 0; }
+
+  // The budget may be set up to so much; called once, before anything is allocated.
+  void allow_budgets_up_to(size_t largest_bytes);
+  size_t largest_budget_bytes() const { return largest_bytes_; }
+  void set_budget(size_t bytes);
+  // There is memory beyond the budget that nobody holds.
+  bool can_shrink() const { return occupied_bytes() > budget_bytes_ && occupied_bytes() > held_bytes_; }
+  // Gives back memory beyond the budget, up to about max_bytes: idle slots first, then cached blocks in their order.
+  void shrink(size_t max_bytes, std::vector<BlockPlace>& dropped);
+
+  // The time that counts for `since_ms` from now on.
+  void set_time(uint32_t ms) { time_ms_ = ms; }
+  uint32_t time_ms() const { return time_ms_; }
+  BlockInfo info(BlockPlace place) const;
+  // Every block that has memory.
+  void list(std::vector<BlockInfo>& blocks) const;
+  // From now on each change of a block's state or references is noted in `changes`, until this is nullptr.
+  void record_changes(std::vector<BlockPlace>* changes) { changes_ = changes; }
   // Since the start: cached blocks evicted, and of them those that were never hit.
   uint64_t num_evicted() const { return num_evicted_; }
   uint64_t num_evicted_unused() const { return num_evicted_unused_; }
@@ -70,11 +104,12 @@ class BlockPool {
   void check_integrity() const;
 
  private:
-  enum class State : uint8_t { unbacked, idle, held, cached };
+  using State = BlockState;
   struct Slot {
     State state = State::unbacked;
     bool kept = false;
     int32_t num_references = 0;
+    uint32_t since_ms = 0;
     uint32_t queue = 0, index = 0;  // while cached: its place in the eviction order
     BlockWorth worth;               // of a kept block
   };
@@ -89,12 +124,20 @@ class BlockPool {
   Slot& slot(BlockPlace place);
   const Slot& slot(BlockPlace place) const;
   bool back_new_slot(SizeClass& size_class);
-  bool trim_idle(uint8_t except_class, std::vector<BlockPlace>& dropped);
+  bool trim_idle(uint32_t except_class, std::vector<BlockPlace>& dropped);
   bool evict_one();
   void link(BlockPlace place);
   void unlink(BlockPlace place);
+  void drop_idle(uint8_t size_class, std::vector<BlockPlace>& dropped);
+  void note_change(BlockPlace place) {
+    if (changes_ != nullptr) changes_->push_back(place);
+  }
+  void enter(Slot& entered, State state) {
+    entered.state = state;
+    entered.since_ms = time_ms_;
+  }
 
-  size_t budget_bytes_;
+  size_t budget_bytes_, largest_bytes_;
   size_t held_bytes_ = 0, cached_bytes_ = 0, idle_bytes_ = 0;
   int64_t num_held_ = 0, num_cached_ = 0;
   std::vector<SizeClass> classes_;
@@ -103,6 +146,8 @@ class BlockPool {
   std::vector<double> weights_;  // [queues_.size()]
   uint64_t tick_ = 0, num_evicted_ = 0, num_evicted_unused_ = 0;
   std::function<void(BlockPlace)> on_eviction_;
+  uint32_t time_ms_ = 0;
+  std::vector<BlockPlace>* changes_ = nullptr;
 };
 
 }  // namespace tidemill

@@ -19,7 +19,8 @@ PrefixCache::PrefixCache(BlockPool& pool, int32_t block_size_tokens, std::vector
   pool_.on_eviction([this](BlockPlace place) { evict(place); });
 }
 
-bool PrefixCache::insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place) {
+bool PrefixCache::insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place,
+                         uint32_t owner) {
   TM_CHECK(static_cast<int32_t>(tokens.size()) == block_size_, "only full blocks are hashed");
   TM_CHECK(!origins_.contains(key_of(place)), "a block is entered once");
   Entry& entry = entries_[hash];
@@ -30,7 +31,7 @@ bool PrefixCache::insert(const BlockHash& hash, std::span<const TokenId> tokens,
   // Other tokens under the same hash: the older block stays, this one is never shared.
   if (entry.places[group] || !std::ranges::equal(entry.tokens, tokens)) return false;
   entry.places[group] = place;
-  origins_[key_of(place)] = {hash, group};
+  origins_[key_of(place)] = {hash, group, owner};
   ++num_places_;
   pool_.mark_kept(place, true);
   return true;
@@ -47,6 +48,15 @@ std::optional<PrefixCache::Content> PrefixCache::content(BlockPlace place) const
   const auto origin = origins_.find(key_of(place));
   if (origin == origins_.end()) return std::nullopt;
   return Content{origin->second.hash, entries_.at(origin->second.hash).tokens, origin->second.group};
+}
+
+bool PrefixCache::entered(BlockPlace place) const {
+  return origins_.contains(key_of(place));
+}
+
+uint32_t PrefixCache::owner_of(BlockPlace place) const {
+  const auto found = origins_.find(key_of(place));
+  return found == origins_.end() ? 0 : found->second.owner;
 }
 
 void PrefixCache::forget(BlockPlace place) {

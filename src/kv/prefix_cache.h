@@ -30,7 +30,9 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Enters a held block; false when this content already has a block in the group (the new one stays private).
-  bool insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place);
+  // owner: an opaque label of whoever may find it, for owner_of.
+  bool insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place,
+              uint32_t owner = 0);
   std::optional<BlockPlace> find(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group) const;
   struct Content {
     BlockHash hash;
@@ -53,6 +55,9 @@ class PrefixCache {
   // Called with the content of each block that the pool evicts, while the index still has it.
   using Eviction = std::function<void(const BlockHash&, std::span<const TokenId>, int32_t group, BlockPlace)>;
   void on_eviction(Eviction handler) { on_eviction_ = std::move(handler); }
+  // The label of an entered block; 0 = none, or not entered.
+  uint32_t owner_of(BlockPlace place) const;
+  bool entered(BlockPlace place) const;
 
   size_t num_entries() const { return num_places_; }
   void check_integrity() const;
@@ -65,6 +70,7 @@ class PrefixCache {
   struct Origin {
     BlockHash hash;
     int32_t group = 0;
+    uint32_t owner = 0;
   };
   bool has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group,
            std::span<const PrefixCache* const> others) const;

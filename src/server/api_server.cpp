@@ -8,6 +8,8 @@
 
 #include "base/printable.h"
 #include "server/api_state.h"
+#include "server/cache_endpoints.h"
+#include "server/cache_json.h"
 #include "server/openai/generation.h"
 #include "server/token_endpoints.h"
 
@@ -111,6 +113,8 @@ std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& h
   const RouteMatch match = match_route(head.method, head.path);
   const RouteId id = match.route ? match.route->id : RouteId::none;
   if (!(match.route && match.route->is_public) && !keys.identify(head)) return refusal(unauthorized(), head, id);
+  if (match.route)
+    if (const std::optional<ApiError> error = check_access(head, *match.route)) return refusal(*error, head, id);
   if (!match.route && match.allowed_methods.empty())
     return refusal(not_found(fmt::format("there is no route {}", printable(head.path)), "route_not_found"), head, id);
   if (!match.route) {
@@ -135,6 +139,19 @@ std::optional<HttpReply> ApiServer::State::refuse_by_header(const HttpRequest& h
   return std::nullopt;
 }
 
+std::optional<ApiError> ApiServer::State::check_access(const HttpRequest& head, const Route& route) const {
+  if (route.access == RouteAccess::caller) return std::nullopt;
+  if (route.access == RouteAccess::observer && !keys.has_tenants()) return std::nullopt;
+  if (const std::optional<Caller> caller = keys.identify(head); caller && caller->admin) return std::nullopt;
+  return from_status(403, keys.has_admin() ? "this needs an administrator's key"
+                                           : "this needs an administrator's key, and none is set (--admin-api-key)");
+}
+
+void ApiServer::State::start_events(const std::shared_ptr<Exchange>& exchange) {
+  exchange->on_gone([this, watched = exchange.get()] { cache_events.unsubscribe(*watched); });
+  cache_events.subscribe(*engine.load(), exchange);
+}
+
 void ApiServer::State::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route& route = *match_route(request.method, request.path).route;
@@ -142,13 +159,16 @@ void ApiServer::State::handle(std::shared_ptr<Exchange> exchange) {
   const Caller caller = route.is_public ? Caller{} : keys.identify(request).value_or(Caller{});
   exchange->set_reply_headers(common_headers(request, request_id));
   std::shared_ptr<Generation> generation;
-  if (route.id == RouteId::chat_completions || route.id == RouteId::completions)
+  if (route.id == RouteId::chat_completions || route.id == RouteId::completions || route.id == RouteId::cache_pin)
     generation = std::make_shared<Generation>(exchange, hub, *model, request_id);
   watch(*exchange, route.id, request_id, caller.tenant, generation);
-  if (std::string_view(route.method) == "GET") return Exchange::reply(exchange, answer_get(route.id, request));
+  if (route.id == RouteId::cache_events && request.method != "HEAD") return start_events(exchange);
+  if (std::string_view(route.method) == "GET" && route.id != RouteId::cache)
+    return Exchange::reply(exchange, answer_get(route.id, request));
   const bool taken = text_work.push([this, exchange, id = route.id, caller, generation] {
     // Library code below may throw on inputs we did not think of: the client gets an answer all the same.
     try {
+      if (id == RouteId::cache) return Exchange::reply(exchange, cache_map());
       generation ? start_generation(*generation, generation, id, caller) : answer_post(exchange, id);
     } catch (const std::exception&) {
       Exchange::reply(exchange, error_reply(server_fault("the request could not be handled")));
@@ -188,14 +208,15 @@ void ApiServer::State::watch(Exchange& exchange, RouteId route, const std::strin
 }
 
 void ApiServer::State::start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route,
-                                        const Caller& caller) {
+                                        Caller caller) {
   const std::shared_ptr<Exchange>& exchange = generation.exchange();
   if (generation.gone()) return;
   auto body = parse_client_json(exchange->take_body());
   if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
   const bool chat = route == RouteId::chat_completions;
-  ReadResult read = chat ? read_chat_request(std::get<Json>(body), *model, config.api)
-                         : read_completion_request(std::get<Json>(body), *model, config.api);
+  ReadResult read = route == RouteId::cache_pin ? read_pin_request(std::get<Json>(body), *model, config.api, caller)
+                    : chat                      ? read_chat_request(std::get<Json>(body), *model, config.api)
+                                                : read_completion_request(std::get<Json>(body), *model, config.api);
   if (ApiError* error = std::get_if<ApiError>(&read)) return Exchange::reply(exchange, error_reply(*error));
   GenerationRequest& request = std::get<GenerationRequest>(read);
   if (std::optional<ApiError> error =
@@ -212,7 +233,8 @@ void ApiServer::State::answer_post(const std::shared_ptr<Exchange>& exchange, Ro
   auto body = parse_client_json(exchange->take_body());
   if (ApiError* error = std::get_if<ApiError>(&body)) return Exchange::reply(exchange, error_reply(*error));
   const Json& object = std::get<Json>(body);
-  JsonResult result = route == RouteId::tokenize     ? tokenize(object, *model, config.api)
+  JsonResult result = route == RouteId::cache_resize ? resize_cache(object, *engine.load())
+                      : route == RouteId::tokenize   ? tokenize(object, *model, config.api)
                       : route == RouteId::detokenize ? detokenize(object, *model)
                                                      : apply_template(object, *model, config.api);
   if (ApiError* error = std::get_if<ApiError>(&result)) return Exchange::reply(exchange, error_reply(*error));
@@ -260,8 +282,14 @@ HttpReply ApiServer::State::kv_audit(const HttpRequest& request) {
   return json_reply({{"request_id", asked}, {"choices", std::move(choices)}});
 }
 
+HttpReply ApiServer::State::cache_map() {
+  const Engine& source = *engine.load();
+  return json_reply(cache_map_json(source.cache_map(), source.config()));
+}
+
 HttpReply ApiServer::State::answer_get(RouteId route, const HttpRequest& request) {
   if (route == RouteId::health) return health();
+  if (route == RouteId::cache_events) return json_reply(Json::object());  // HEAD
   if (route == RouteId::version) return json_reply({{"version", config.version}});
   if (route == RouteId::metrics) return metrics();
   if (route == RouteId::kv_audit) return kv_audit(request);
@@ -319,6 +347,7 @@ void ApiServer::set_ready(Engine& engine, ServedModel model) {
 void ApiServer::begin_shutdown(std::chrono::milliseconds limit) {
   if (state_->phase.exchange(Phase::stopping) == Phase::stopping) return;
   state_->http.stop_accepting();
+  state_->cache_events.stop();
   if (Engine* engine = state_->engine) engine->shutdown(limit);
 }
 
@@ -332,6 +361,7 @@ bool ApiServer::finished() const {
 void ApiServer::stop() {
   if (!state_) return;
   state_->phase = Phase::stopping;
+  state_->cache_events.stop();
   state_->text_work.stop();
   state_->hub.detach();
   state_->hub.stop();

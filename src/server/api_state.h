@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "server/api_server.h"
+#include "server/cache_events.h"
 #include "server/http/auth.h"
 #include "server/metrics_text.h"
 #include "server/request_hub.h"
@@ -37,6 +38,10 @@ class ApiServer::State final : public HttpHandler {
   HttpReply answer_get(RouteId route, const HttpRequest& request);
   HttpReply metrics();
   HttpReply kv_audit(const HttpRequest& request);
+  HttpReply cache_map();
+  // A refusal of a caller that may not use the route.
+  std::optional<ApiError> check_access(const HttpRequest& head, const Route& route) const;
+  void start_events(const std::shared_ptr<Exchange>& exchange);
   HttpReply health() const;
   void watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,
              const std::shared_ptr<Generation>& generation);
@@ -45,8 +50,7 @@ class ApiServer::State final : public HttpHandler {
   HttpReply refusal(const ApiError& error, const HttpRequest& head, RouteId route);
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
   // Text threads.
-  void start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route,
-                        const Caller& caller);
+  void start_generation(Generation& generation, const std::shared_ptr<Generation>& owner, RouteId route, Caller caller);
   void answer_post(const std::shared_ptr<Exchange>& exchange, RouteId route);
 
   const ServerConfig config;
@@ -60,6 +64,7 @@ class ApiServer::State final : public HttpHandler {
   std::unique_ptr<const ServedModel> model;
   std::atomic<Engine*> engine{nullptr};
   RequestHub hub;
+  CacheEvents cache_events;
   WorkQueue text_work;
   HttpServer http;
 };

@@ -78,6 +78,13 @@ void add_gauges(Samples& samples, const EngineStats& stats, size_t num_connectio
   samples.gauge("kv_cache_held_bytes", "KV bytes that sequences hold.", static_cast<double>(stats.kv_held_bytes));
   samples.gauge("kv_cache_cached_bytes", "KV bytes kept for prefix hits only.",
                 static_cast<double>(stats.kv_cached_bytes));
+  samples.gauge("kv_cache_occupied_bytes", "KV bytes that have memory: held, cached, or free at the moment.",
+                static_cast<double>(stats.kv_occupied_bytes));
+  samples.gauge("kv_cache_pinned_bytes", "KV bytes that pins hold.", static_cast<double>(stats.kv_pinned_bytes));
+  samples.gauge("kv_cache_waste_ratio", "Share of the held KV bytes in which nothing is stored.",
+                share(static_cast<double>(stats.kv_unused_bytes), static_cast<double>(stats.kv_held_bytes)));
+  samples.gauge("kv_cache_mean_waste_ratio", "The same, over all steps since the start.",
+                share(stats.kv_unused_byte_steps, stats.kv_held_byte_steps));
   samples.gauge("kv_blocks", "Blocks by state.", static_cast<double>(stats.num_blocks_total), {{"state", "total"}});
   samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_held), {{"state", "held"}});
   samples.gauge("kv_blocks", "", static_cast<double>(stats.num_blocks_cached), {{"state", "cached"}});

@@ -20,6 +20,10 @@ constexpr Route routes[] = {
     {"GET", "/v1/kv-audit", RouteId::kv_audit, false, true},
     {"GET", "/v1/kv-audit/", RouteId::kv_audit, false, true},
     {"POST", "/apply-template", RouteId::apply_template, false, true},
+    {"GET", "/v1/cache", RouteId::cache, false, true, RouteAccess::observer},
+    {"GET", "/v1/cache/events", RouteId::cache_events, false, true, RouteAccess::observer},
+    {"POST", "/v1/cache/pin", RouteId::cache_pin, false, true, RouteAccess::admin},
+    {"POST", "/v1/cache/resize", RouteId::cache_resize, false, true, RouteAccess::admin},
 };
 
 bool covers(std::string_view pattern, std::string_view path) {
@@ -57,6 +61,14 @@ const char* route_name(RouteId id) {
       return "/apply-template";
     case RouteId::kv_audit:
       return "/v1/kv-audit";
+    case RouteId::cache:
+      return "/v1/cache";
+    case RouteId::cache_events:
+      return "/v1/cache/events";
+    case RouteId::cache_pin:
+      return "/v1/cache/pin";
+    case RouteId::cache_resize:
+      return "/v1/cache/resize";
     case RouteId::none:
       return "none";
   }

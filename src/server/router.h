@@ -21,9 +21,20 @@ enum class RouteId : uint8_t {
   detokenize,
   apply_template,
   kv_audit,
+  cache,
+  cache_events,
+  cache_pin,
+  cache_resize,
   none,  // no such route
 };
 inline constexpr size_t num_routes = static_cast<size_t>(RouteId::none) + 1;
+
+// What a caller needs where keys are set.
+enum class RouteAccess : uint8_t {
+  caller,
+  observer,  // an administrator's key where some callers must learn nothing of others
+  admin,     // an administrator's key; where none is set, nobody may
+};
 
 struct Route {
   const char* method;
@@ -31,6 +42,7 @@ struct Route {
   RouteId id;
   bool is_public;    // needs no API key
   bool needs_model;  // 503 while there is none
+  RouteAccess access = RouteAccess::caller;
 };
 
 std::span<const Route> route_table();

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/utf8.h"
@@ -21,6 +22,7 @@
 #include "cli/stop_signals.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
+#include "runtime/memory_pressure.h"
 #include "server/served_model.h"
 
 namespace tidemill {
@@ -185,6 +187,7 @@ class ServeCommand final : public Command {
     const std::unique_ptr<Engine> engine = make_engine(**stack, clock, server.events());
     const ServedModel model = served_model(options_, **stack);
     engine->start();
+    const std::optional<Breathing> breathing = start_breathing(**stack, *engine);
     loaded_ = true;
     server.set_ready(*engine, model);
     std::fputs((*stack)->kv_explanation.c_str(), stdout);
@@ -196,6 +199,14 @@ class ServeCommand final : public Command {
     server.stop();  // before the engine goes
     log.info("stopped");
     return 0;
+  }
+
+  std::optional<Breathing> start_breathing(const EngineStack& stack, Engine& engine) const {
+    const RunOptions& run = options_.run;
+    if (run.kv_min_bytes == 0) return std::nullopt;
+    const BreathingRules rules{.min_bytes = std::max(run.kv_min_bytes, 2 * stack.memory.block_bytes),
+                               .max_bytes = run.kv_max_bytes};
+    return std::optional<Breathing>(std::in_place, engine, rules);
   }
 
   // While the model is still loading nothing is worth waiting for.

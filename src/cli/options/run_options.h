@@ -39,6 +39,7 @@ struct RunOptions {
   KvFidelity kv_fidelity = KvFidelity::high;  // that --kv-cache-dtype auto keeps to
   double kv_audit_share = 0;                  // 0 = no live meter
   int32_t kv_audit_tokens = 4096;             // of a request, that the live meter reads at most
+  size_t kv_min_bytes = 0, kv_max_bytes = 0;  // between which the cache breathes; 0 = it keeps its size
 
   EngineConfig engine;  // its groups, budget and lengths are filled in from the model (cli/engine_stack)
 };

@@ -53,6 +53,16 @@ void add_access_options(OptionList& list, ServeOptions& target) {
                 "Silence after which a stream gets a comment line, so that nobody thinks it dead; 0 = never.");
 }
 
+void add_cache_options(OptionList& list, ServeOptions& target) {
+  list.integer("--kv-cache-min", &target.run.kv_min_bytes, "SIZE", 0, max_bytes,
+               "With --kv-cache-max: how small the KV cache may become by itself where the machine runs short.");
+  list.integer("--kv-cache-max", &target.run.kv_max_bytes, "SIZE", 0, max_bytes,
+               "How large the KV cache may become, by itself (with --kv-cache-min) or by POST /v1/cache/resize; 0 = as "
+               "large as at the start.");
+  list.number("--kv-pin-share", &target.run.engine.kv_pin_share, 0, 1,
+              "Share of the KV cache that pinned prefixes (POST /v1/cache/pin) may hold.");
+}
+
 void add_limit_options(OptionList& list, ServeOptions& target) {
   EngineConfig& engine = target.run.engine;
   HttpLimits& http = target.server.http;
@@ -134,6 +144,7 @@ void add_serve_options(OptionList& list, ServeOptions& target) {
   add_network_options(list, target);
   add_access_options(list, target);
   add_memory_options(list, target.run);
+  add_cache_options(list, target);
   add_scheduler_options(list, target.run);
   add_audit_options(list, target.run);
   add_limit_options(list, target);
@@ -158,6 +169,11 @@ Result<void> finish_serve_options(ServeOptions& options) {
     Result<std::vector<std::string>> origins = origins_of(options.allowed_origins);
     if (!origins) return origins.error();
     options.server.cors.origins = *std::move(origins);
+  }
+  const RunOptions& run = options.run;
+  if (run.kv_min_bytes > 0 && run.kv_max_bytes < run.kv_min_bytes) {
+    return error("--kv-cache-min is {} bytes and needs a --kv-cache-max that is not less, not {}", run.kv_min_bytes,
+                 run.kv_max_bytes);
   }
   options.server.version = version_text();
   return {};

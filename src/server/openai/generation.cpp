@@ -166,6 +166,10 @@ void Generation::finish() {
   ended_ = true;
   last_ = true;
   sum_up();
+  if (request_.reply.pin_ttl_s) {
+    whole_ = pin_reply();
+    return;
+  }
   if (!request_.reply.stream) {
     HttpReply reply;
     reply.body = to_line(whole_reply());

@@ -77,6 +77,7 @@ class Generation final : public EventConsumer {
   Json chunk_of(size_t index, int32_t number, Json content);
   Json text_fields(const ChoiceText::Piece& piece) const;
 
+  HttpReply pin_reply() const;
   Json whole_reply() const;
   Json whole_choice(size_t index, int32_t number) const;
   Json echo_logprobs(size_t index, std::span<const Draw> draws, int64_t& text_offset) const;

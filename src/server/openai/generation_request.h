@@ -51,7 +51,8 @@ struct ReplyOptions {
   std::vector<std::string> stop;
   bool split_thinking = false;  // chat: reasoning_content apart from content
   bool show_thinking = true;
-  bool starts_thinking = false;  // the prompt ends inside the marks
+  std::optional<int64_t> pin_ttl_s;  // a request to pin its prompt: the reply says what came of that
+  bool starts_thinking = false;      // the prompt ends inside the marks
 };
 
 struct Prompt {

@@ -53,6 +53,22 @@ Json Generation::whole_choice(size_t index, int32_t number) const {
   return content;
 }
 
+HttpReply Generation::pin_reply() const {
+  const Usage& usage = prompts_.front().choices.front().usage;
+  const int64_t ttl_s = *request_.reply.pin_ttl_s;
+  if (ttl_s > 0 && usage.pinned_tokens == 0) {
+    return error_reply(
+        from_status(409, "nothing was pinned: the prompt fills no block, or the pins hold as much as they may"));
+  }
+  HttpReply reply;
+  reply.body = to_line({{"object", "cache.pin"},
+                        {"ttl", ttl_s},
+                        {"prompt_tokens", usage.prompt_tokens},
+                        {"cached_tokens", usage.cached_tokens},
+                        {"pinned_tokens", usage.pinned_tokens}});
+  return reply;
+}
+
 Json Generation::whole_reply() const {
   Json reply = reply_object(frame_, false);
   for (size_t index = 0; index < prompts_.size(); ++index)

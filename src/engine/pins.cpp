@@ -1,0 +1,48 @@
+#include "engine/pins.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tidemill {
+
+bool Pins::prolong(const BlockHash& last, Clock::Time until) {
+  const auto found = std::ranges::find(pins_, last, &Pin::last);
+  if (found == pins_.end()) return false;
+  found->until = std::max(found->until, until);
+  return true;
+}
+
+void Pins::add(Pin pin) {
+  bytes_ += pin.bytes;
+  pins_.push_back(std::move(pin));
+}
+
+bool Pins::remove(const BlockHash& last) {
+  const auto found = std::ranges::find(pins_, last, &Pin::last);
+  if (found == pins_.end()) return false;
+  erase(found - pins_.begin());
+  return true;
+}
+
+void Pins::expire(Clock::Time now) {
+  for (size_t i = pins_.size(); i-- > 0;) {
+    if (now >= pins_[i].until) erase(i);
+  }
+}
+
+void Pins::give_up_one() {
+  TM_CHECK(!pins_.empty(), "a pin to give up");
+  erase(std::ranges::min_element(pins_, {}, &Pin::until) - pins_.begin());
+}
+
+void Pins::limit(size_t bytes) {
+  while (bytes_ > bytes) give_up_one();
+}
+
+void Pins::erase(size_t index) {
+  bytes_ -= pins_[index].bytes;
+  pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+}  // namespace tidemill

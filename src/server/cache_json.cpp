@@ -1,0 +1,81 @@
+#include "server/cache_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tidemill {
+namespace {
+
+// The names of a row's columns, in order.
+constexpr std::array columns = {"id", "group", "state", "format", "references", "age_ms", "tier", "tenant", "pinned"};
+
+Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
+  const BlockPlace place = block.info.place;
+  const bool in_tail_format = place.size_class == tail_class(block.group);
+  Json fields = Json::array();
+  fields.push_back(fmt::format("{}.{}", place.size_class, place.slot));
+  fields.push_back(block.group);
+  // A held block that is not full yet is a tail.
+  const bool tail = block.info.state == BlockState::held && !block.sealed;
+  fields.push_back(tail ? "tail" : block_state_names[static_cast<size_t>(block.info.state)]);
+  fields.push_back(in_tail_format ? config.kv_tail_format : config.kv_sealed_format);
+  fields.push_back(block.info.num_references);
+  fields.push_back(now_ms - std::min(now_ms, block.info.since_ms));
+  fields.push_back("memory");
+  fields.push_back(block.owner == 0 ? Json() : Json(fmt::format("t{:08x}", block.owner)));
+  fields.push_back(block.pinned);
+  return fields;
+}
+
+Json totals_json(const CacheTotals& totals) {
+  const size_t occupied = totals.held_bytes + totals.cached_bytes + totals.idle_bytes;
+  return {{"budget_bytes", totals.budget_bytes}, {"wanted_bytes", totals.wanted_bytes},
+          {"held_bytes", totals.held_bytes},     {"cached_bytes", totals.cached_bytes},
+          {"idle_bytes", totals.idle_bytes},     {"unbacked_bytes", std::max(totals.budget_bytes, occupied) - occupied},
+          {"pinned_bytes", totals.pinned_bytes}, {"pins", totals.num_pins}};
+}
+
+}  // namespace
+
+Json cache_map_json(const CacheMap& map, const EngineConfig& config) {
+  Json groups = Json::array();
+  for (const BlockGroup& group : config.groups) {
+    groups.push_back({{"format", config.kv_sealed_format},
+                      {"tail_format", config.kv_tail_format},
+                      {"block_bytes", group.sealed_bytes},
+                      {"tail_bytes", group.tail_bytes},
+                      {"window_tokens", group.window_tokens}});
+  }
+  const size_t num_rows = std::min(map.blocks.size(), most_map_rows);
+  Json rows = Json::array();
+  for (size_t i = 0; i < num_rows; ++i) rows.push_back(row(map.blocks[i], map.now_ms, config));
+  return {{"object", "cache"},
+          {"step", map.step},
+          {"block_size", config.block_size_tokens},
+          {"totals", totals_json(map.totals)},
+          {"groups", std::move(groups)},
+          {"columns", columns},
+          {"blocks", std::move(rows)},
+          {"blocks_left_out", map.blocks.size() - num_rows}};
+}
+
+Json cache_changes_json(const CacheChanges& changes, const EngineConfig& config) {
+  // A block that changed in several steps counts as it was in the last.
+  std::vector<CacheBlock> blocks = changes.blocks;
+  const auto key = [](const CacheBlock& block) {
+    return (uint64_t{block.info.place.size_class} << 32) | block.info.place.slot;
+  };
+  std::ranges::reverse(blocks);
+  std::ranges::stable_sort(blocks, {}, key);
+  const auto repeated = std::ranges::unique(blocks, {}, key);
+  blocks.erase(repeated.begin(), repeated.end());
+  Json rows = Json::array();
+  for (const CacheBlock& block : blocks) rows.push_back(row(block, changes.now_ms, config));
+  return {{"step", changes.step},
+          {"lost", changes.lost},
+          {"totals", totals_json(changes.totals)},
+          {"blocks", std::move(rows)}};
+}
+
+}  // namespace tidemill
