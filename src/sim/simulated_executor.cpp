@@ -124,7 +124,8 @@ SimulatedExecutor::Shadow& SimulatedExecutor::shadow(BlockPlace place) {
   TM_CHECK(place.size_class < 2 * config_.groups.size(), "a block's size class exists");
   const BlockGroup& group = config_.groups[place.size_class / 2];
   const size_t bytes = place.size_class % 2 == 0 ? group.tail_bytes : group.sealed_bytes;
-  TM_CHECK((place.slot + size_t{1}) * bytes <= config_.kv_budget_bytes, "a block's slot lies within the budget");
+  const size_t largest = std::max(config_.kv_budget_bytes, config_.kv_largest_budget_bytes);
+  TM_CHECK((place.slot + size_t{1}) * bytes <= largest, "a block's slot lies within the budget");
   Shadow& found = shadows_[key_of(place)];
   if (found.empty()) found.assign(config_.block_size_tokens, 0);
   return found;

@@ -139,7 +139,9 @@ TEST(CacheMap, AndItsChangesGiveTheNext) {
   for (const CacheBlock& block : harness.engine().cache_map().blocks) blocks[key(block)] = block;
   for (int32_t i = 0; i < 30; ++i) harness.submit(make_request(10 + i * 7, 20, i % 5));
   for (int32_t step = 0; step < 400; ++step) {
-    if (step == 60) EXPECT_FALSE(harness.engine().resize_cache(2000));
+    if (step == 60) {
+      EXPECT_FALSE(harness.engine().resize_cache(2000));
+    }
     harness.step();
     while (const auto changes = feed.take(milliseconds(0))) {
       EXPECT_FALSE(changes->lost);

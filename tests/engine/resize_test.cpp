@@ -93,7 +93,9 @@ TEST(Resize, UpAndDownUnderLoad) {
         request.num_choices = random() % 5 == 0 ? 3 : 1;
         requests.emplace_back(harness.submit(request), request);
       }
-      if (round % 10 == 0) EXPECT_FALSE(harness.engine().resize_cache(round % 20 == 0 ? full * 3 / 10 : full));
+      if (round % 10 == 0) {
+        EXPECT_FALSE(harness.engine().resize_cache(round % 20 == 0 ? full * 3 / 10 : full));
+      }
       harness.step(3);
     }
     harness.run();

@@ -102,7 +102,9 @@ TEST(CacheMapRoute, AddsUpAndNamesNobody) {
   for (const nlohmann::json& block : map["blocks"]) {
     ASSERT_EQ(block.size(), columns.size());
     bytes += map["groups"][block[1].get<size_t>()]["block_bytes"].get<int64_t>();
-    if (block[2] == "cached") EXPECT_EQ(block[7].get<std::string>().size(), 9u);
+    if (block[2] == "cached") {
+      EXPECT_EQ(block[7].get<std::string>().size(), 9u);
+    }
   }
   const nlohmann::json& totals = map["totals"];
   EXPECT_EQ(bytes, totals["held_bytes"].get<int64_t>() + totals["cached_bytes"].get<int64_t>() +
