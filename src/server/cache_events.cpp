@@ -56,6 +56,7 @@ void CacheEvents::stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     if (engine_ != nullptr) engine_->cache_feed().interrupt();
+    engine_ = nullptr;  // it may be gone when this is called again
   }
   if (thread_.joinable()) thread_.join();
   send("", true);
