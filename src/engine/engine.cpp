@@ -261,7 +261,9 @@ void Engine::State::run_step(Clock::Time now) {
   const Clock::Time end = clock.now();
   std::lock_guard lock(mutex);
   end_phase(StepPhase::execute);
-  if (plan.sequences.empty()) return executor->recycle(std::move(result));  // memory was given back, that is all
+  scheduler.note_moves(result);
+  for (size_t kind = 0; kind < num_move_kinds; ++kind) stats.ladder.moves[kind].add(result.moves[kind]);
+  if (plan.sequences.empty()) return executor->recycle(std::move(result));  // blocks were moved, that is all
   const double step_s = std::chrono::duration<double>(end - now).count();
   stats.step_limit_s = scheduler.limit_s() < endless_s ? scheduler.limit_s() : 0;
   if (step_s > 0) {
@@ -269,8 +271,6 @@ void Engine::State::run_step(Clock::Time now) {
     stats.step_time_error.observe(std::abs(step_s - scheduler.predicted_s()) / step_s);
   }
   scheduler.note_step_time(step_s);
-  scheduler.note_moves(result);
-  for (size_t kind = 0; kind < num_move_kinds; ++kind) stats.ladder.moves[kind].add(result.moves[kind]);
   stats.step_cost_s = scheduler.cost().coefficients();
   const uint64_t finished_before = book.num_finished_requests();
   book.apply(plan, result, end);
