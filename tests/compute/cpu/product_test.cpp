@@ -181,7 +181,7 @@ TEST(AmxProducts, AreBitEqualForAnyNumberOfRows) {
   if (std::find(names.begin(), names.end(), "amx") == names.end()) GTEST_SKIP() << "no matrix unit";
   auto backend = backend_for("amx", 1);
   for (const DType type : all_types) {
-    const int cols = 1280, num_outputs = 40, most_rows = 300;
+    const int cols = 2048, num_outputs = 40, most_rows = 530;
     const RandomWeights weights(type, num_outputs, cols, 71), others(type, num_outputs, cols, 72);
     auto x = random_floats(static_cast<size_t>(most_rows * cols), 73);
     for (const auto layout : {MatrixLayout::stacked, MatrixLayout::gated}) {
@@ -196,7 +196,7 @@ TEST(AmxProducts, AreBitEqualForAnyNumberOfRows) {
         return out;
       };
       const auto all = multiply(most_rows);
-      for (const int num_rows : {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 256, 257}) {
+      for (const int num_rows : {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 512, 513}) {
         const auto some = multiply(num_rows);
         ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
             << dtype_name(type) << ", " << num_rows << " rows";

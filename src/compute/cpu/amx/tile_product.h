@@ -11,10 +11,10 @@
 namespace tidemill::amx {
 namespace {
 
-constexpr int group_rows = 256;   // activation rows that share one unpacking
-constexpr int piece_blocks = 32;  // blocks unpacked at once: 32 KiB a panel
+constexpr int group_rows = 512;      // activation rows that share one unpacking
+constexpr int piece_blocks = 48;     // blocks unpacked at once: 48 KiB a panel
+constexpr int few_rows_blocks = 18;  // of two panels: 36 KiB, which the first-level cache holds
 constexpr int blocks_ahead = 4;
-constexpr int most_panels = 4;
 
 struct Workspace {
   alignas(64) uint16_t pairs[2][piece_blocks][tile_values];
@@ -27,6 +27,11 @@ struct PanelSet {
   const uint8_t* panels[P];
   const uint8_t* upcoming[P];  // the panels that are likely next, to be fetched
   float (*sums[P])[panel_rows];
+  // 1: a row's sums lie at its number; 0: all tiles of rows use the first rows' place, one after the other, which
+  // stays in the first-level cache. Rows of more than one piece need the former.
+  int row_step;
+
+  float (*sums_of(int p, int row) const)[panel_rows] { return sums[p] + row * row_step; }
 };
 
 template <int P, int T>
@@ -59,25 +64,25 @@ TM_INLINE void begin_sums(const PanelSet<P>& set, int row, bool first) {
     tile_zero<3>();
     return;
   }
-  tile_load<0>(set.sums[0] + row, tile_stride);
-  if constexpr (T > 1) tile_load<1>(set.sums[0] + row + tile_rows, tile_stride);
-  if constexpr (P > 1) tile_load<T>(set.sums[1] + row, tile_stride);
-  if constexpr (P > 1 && T > 1) tile_load<T + 1>(set.sums[1] + row + tile_rows, tile_stride);
+  tile_load<0>(set.sums_of(0, row), tile_stride);
+  if constexpr (T > 1) tile_load<1>(set.sums_of(0, row) + tile_rows, tile_stride);
+  if constexpr (P > 1) tile_load<T>(set.sums_of(1, row), tile_stride);
+  if constexpr (P > 1 && T > 1) tile_load<T + 1>(set.sums_of(1, row) + tile_rows, tile_stride);
   if constexpr (P > 2) {
-    tile_load<2>(set.sums[2] + row, tile_stride);
-    tile_load<3>(set.sums[3] + row, tile_stride);
+    tile_load<2>(set.sums_of(2, row), tile_stride);
+    tile_load<3>(set.sums_of(3, row), tile_stride);
   }
 }
 
 template <int P, int T>
 TM_INLINE void end_sums(const PanelSet<P>& set, int row) {
-  tile_store<0>(set.sums[0] + row, tile_stride);
-  if constexpr (T > 1) tile_store<1>(set.sums[0] + row + tile_rows, tile_stride);
-  if constexpr (P > 1) tile_store<T>(set.sums[1] + row, tile_stride);
-  if constexpr (P > 1 && T > 1) tile_store<T + 1>(set.sums[1] + row + tile_rows, tile_stride);
+  tile_store<0>(set.sums_of(0, row), tile_stride);
+  if constexpr (T > 1) tile_store<1>(set.sums_of(0, row) + tile_rows, tile_stride);
+  if constexpr (P > 1) tile_store<T>(set.sums_of(1, row), tile_stride);
+  if constexpr (P > 1 && T > 1) tile_store<T + 1>(set.sums_of(1, row) + tile_rows, tile_stride);
   if constexpr (P > 2) {
-    tile_store<2>(set.sums[2] + row, tile_stride);
-    tile_store<3>(set.sums[3] + row, tile_stride);
+    tile_store<2>(set.sums_of(2, row), tile_stride);
+    tile_store<3>(set.sums_of(3, row), tile_stride);
   }
 }
 
@@ -141,7 +146,7 @@ template <typename Kind, int P, typename Done>
 TM_INLINE void multiply_group(const PanelSet<P>& set, const Activations& input, int first_row, int count,
                               const UnpackConstants& constants, Workspace& work, Done&& done) {
   const int num_blocks = (input.cols + block_k - 1) / block_k;
-  const int longest = Kind::packed ? piece_blocks : num_blocks;
+  const int longest = !Kind::packed ? num_blocks : count <= 2 * tile_rows ? few_rows_blocks : piece_blocks;
   for (int b = 0; b < num_blocks; b += longest) {
     const Piece piece = {b, num_blocks - b < longest ? num_blocks : b + longest, num_blocks};
     for (int row = 0; row < count; row += 2 * tile_rows) {
@@ -184,17 +189,18 @@ void panels_and_rows(const ProductTask& task, int32_t panel, int first_row, int 
     set.upcoming[p] = set.panels[p] + static_cast<size_t>(gated ? P / 2 : P) * from.stride;
     set.sums[p] = work.sums + p * (P > 2 ? tile_rows : group_rows);
   }
+  set.row_step = Kind::packed && count > 2 * tile_rows && task.input.cols > piece_blocks * block_k ? 1 : 0;
   F factors[P];
   for (int p = 0; p < P; ++p) factors[p] = sum_factors<Kind>(set.panels[p], task.input.cols / block_k);
   multiply_group<Kind, P>(set, task.input, first_row, count, constants, work, [&](int row, int rows) {
     if constexpr (P > 1) {
       for (int p = 0; gated && p < P; p += 2) {
-        store_gated_tile<true>(task, panel + p / 2, first_row + row, rows, set.sums[p] + row, set.sums[p + 1] + row,
+        store_gated_tile<true>(task, panel + p / 2, first_row + row, rows, set.sums_of(p, row), set.sums_of(p + 1, row),
                                factors[p], factors[p + 1]);
       }
     }
     for (int p = 0; !gated && p < P; ++p) {
-      store_tile<true>(task, panel + p, first_row + row, rows, set.sums[p] + row, factors[p]);
+      store_tile<true>(task, panel + p, first_row + row, rows, set.sums_of(p, row), factors[p]);
     }
   });
 }
@@ -257,7 +263,7 @@ void one_panel(const Panels& panels, int32_t panel, const Activations& input, in
   const uint8_t* data = panels.data + static_cast<size_t>(panel) * panels.stride;
   const bool done = with_pairs(panels.kind, [&](auto kind) {
     using Kind = decltype(kind);
-    const PanelSet<1> set = {{data}, {data + panels.stride}, {sums}};
+    const PanelSet<1> set = {{data}, {data + panels.stride}, {sums}, 1};
     const F factor = sum_factors<Kind>(data, input.cols / block_k);
     multiply_group<Kind, 1>(set, input, first_row, count, unpack_constants<Kind>(panels), work, [&](int row, int rows) {
       for (int r = row; r < row + rows; ++r) f_store(sums[r], f_mul(factor, f_load(sums[r])));
