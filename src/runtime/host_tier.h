@@ -2,7 +2,7 @@
 //
 // Which slot holds what is the engine's knowledge (kv/lower_tier.h); this class only has addresses. Address space for
 // the whole budget is reserved per class, memory is taken when a slot is first written and given back by `drop`.
-// On a CPU the copies are plain: FP16 keys and values hardly shrink without loss (docs/kv-memory.md).
+// The copies are plain, not compressed.
 //
 // Engine thread only. Owns its mappings.
 #pragma once
