@@ -117,14 +117,18 @@ TEST(CacheEventsRoute, TellsOfChangesAndEndsWithTheServer) {
   server.script.say("a long answer that takes a few blocks of its own to hold");
   Socket watcher = server.connect();
   ASSERT_TRUE(watcher.send("GET /v1/cache/events HTTP/1.1\r\nHost: h\r\n\r\n"));
-  std::string seen = watcher.read_some(std::chrono::milliseconds(300));
+  std::string seen;
+  for (int i = 0; i < 50 && seen.find("the cache from now on") == std::string::npos; ++i) {
+    seen += watcher.read_some(std::chrono::milliseconds(200));
+  }
   EXPECT_NE(seen.find("text/event-stream"), std::string::npos);
   // A second one that reads nothing does not hold up anybody.
   Socket silent = server.connect();
   ASSERT_TRUE(silent.send("GET /v1/cache/events HTTP/1.1\r\nHost: h\r\n\r\n"));
   EXPECT_EQ(server.post("/v1/completions", prompt_of('q', {{"max_tokens", 60}})).status, 200);
-  for (int i = 0; i < 20 && seen.find("\"cached\"") == std::string::npos; ++i)
+  for (int i = 0; i < 50 && seen.find("\"cached\"") == std::string::npos; ++i) {
     seen += watcher.read_some(std::chrono::milliseconds(200));
+  }
   EXPECT_NE(seen.find("\"cached\""), std::string::npos) << seen;
   EXPECT_NE(seen.find("\"totals\""), std::string::npos);
   watcher.close();
