@@ -89,6 +89,8 @@ void CacheEvents::send(const std::string& bytes, bool last) {
     for (const auto& client : clients_) {
       ReplyPiece& piece = pieces.emplace_back();
       piece.exchange = client;
+      // What the thread sends may overtake what subscribe sent: the I/O thread keeps its own posts back for a while.
+      piece.head = StreamHead{stream_reply(), sse_ping};
       piece.bytes = bytes;
       piece.last = last;
     }

@@ -121,7 +121,7 @@ TEST(CacheEventsRoute, TellsOfChangesAndEndsWithTheServer) {
   for (int i = 0; i < 50 && seen.find("the cache from now on") == std::string::npos; ++i) {
     seen += watcher.read_some(std::chrono::milliseconds(200));
   }
-  EXPECT_NE(seen.find("text/event-stream"), std::string::npos);
+  EXPECT_NE(seen.find("text/event-stream"), std::string::npos) << seen;
   // A second one that reads nothing does not hold up anybody.
   Socket silent = server.connect();
   ASSERT_TRUE(silent.send("GET /v1/cache/events HTTP/1.1\r\nHost: h\r\n\r\n"));
