@@ -6,6 +6,7 @@
 
 #include "bench/random_source.h"
 #include "bench/statistics.h"
+#include "engine/block_formats.h"
 #include "engine/step_plan.h"
 
 namespace tidemill {
@@ -51,12 +52,13 @@ class BatchRun {
   // All blocks that a sequence will need, in every group.
   std::vector<TableChange> tables_of(int32_t sequence) const {
     const EngineConfig& config = model_.config;
+    const BlockFormats formats(config);
     const int32_t blocks = blocks_of(config, shape_);
     std::vector<TableChange> tables(config.groups.size());
     for (size_t group = 0; group < tables.size(); ++group) {
       for (int32_t i = 0; i < blocks; ++i) {
         BlockPlace place;
-        place.size_class = sealed_class(config.groups[group], static_cast<int32_t>(group));
+        place.size_class = formats.sealed_class(0, static_cast<int32_t>(group));
         place.slot = static_cast<uint32_t>(sequence * blocks + i);
         tables[group].appended.push_back(place);
       }

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <iterator>
 
-#include "cli/kv_format_choice.h"
 #include "cli/version.h"
+#include "engine/block_formats.h"
 #include "model/loader.h"
 #include "model/model_files.h"
 #include "runtime/kv_audit.h"
@@ -129,16 +129,29 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   if (!memory) return memory.error();
   stack.memory = *memory;
   config.kv_largest_budget_bytes = std::max(memory->kv_budget_bytes, options.kv_max_bytes);
-  Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(layout, config.block_size_tokens, stack.kv_formats,
-                                                               config.kv_largest_budget_bytes, stack.backend.get());
+  std::vector<KvFormats> better;
+  for (const KvFormatsWithLevel& each : stack.kv_better) better.push_back(each.formats);
+  if (2 * (1 + better.size()) * layout.groups.size() > most_size_classes)
+    return error("--kv-request-formats names {} formats, and a model with {} groups of layers can have {} at most",
+                 better.size(), layout.groups.size(), most_size_classes / 2 / layout.groups.size() - 1);
+  Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(
+      layout, config.block_size_tokens, stack.kv_formats, config.kv_largest_budget_bytes, stack.backend.get(), better);
   if (!storage) return storage.error();
   stack.storage = *std::move(storage);
   config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
   config.kv_tail_format = kv_format_name(stack.kv_formats.tail().keys.format);
   config.kv_sealed_format = kv_formats_text(stack.kv_formats);
+  config.kv_format_key = kv_format_key(stack.kv_formats, config.block_size_tokens);
+  for (const KvFormats& formats : better) {
+    config.better_formats.push_back({.groups = block_groups(layout, config.block_size_tokens, formats),
+                                     .tail_name = kv_format_name(formats.tail().keys.format),
+                                     .sealed_name = kv_formats_text(formats),
+                                     .key = kv_format_key(formats, config.block_size_tokens)});
+  }
   config.kv_budget_bytes = memory->kv_budget_bytes;
   if (config.kv_host_bytes == 0) return {};
-  Result<std::unique_ptr<HostTier>> host = HostTier::make(config.kv_host_bytes, sealed_class_bytes(config.groups));
+  Result<std::unique_ptr<HostTier>> host =
+      HostTier::make(config.kv_host_bytes, BlockFormats(config).sealed_class_bytes());
   if (!host) return host.error();
   stack.host = *std::move(host);
   return {};
@@ -155,13 +168,17 @@ void open_disk(EngineStack& stack, const RunOptions& options) {
     stack.warnings.push_back(fmt::format("{}; no blocks are kept on disk", why));
   };
   if (stack.identity.empty()) return refuse("--kv-disk-path needs a model file whose identity is known");
-  const std::vector<size_t> payload_bytes = sealed_class_bytes(config.groups);
+  const BlockFormats formats(config);
+  const std::vector<size_t> payload_bytes = formats.sealed_class_bytes();
+  std::string keys = config.kv_format_key;  // of all formats: size classes are numbered by them
+  for (const BetterFormat& format : config.better_formats) keys += ", " + format.key;
   Result<std::unique_ptr<DiskFile>> disk =
       DiskFile::open({.path = options.kv_disk_path,
                       .budget_bytes = budget_bytes,
-                      .identity = fmt::format("{} kv {} tidemill {} kernels {}", stack.identity, config.kv_format_key,
-                                              version_text(), stack.backend->kernels()),
+                      .identity = fmt::format("{} kv {} tidemill {} kernels {}", stack.identity, keys, version_text(),
+                                              stack.backend->kernels()),
                       .payload_bytes = payload_bytes,
+                      .groups = formats.class_groups(),
                       .block_size_tokens = config.block_size_tokens});
   if (!disk) return refuse(fmt::format("--kv-disk-path: {}", disk.error().message));
   stack.disk = *std::move(disk);
@@ -227,8 +244,9 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   Result<KvFormatDecision> formats = decide_kv_formats(
       {stack->model.get(), stack->backend.get(), stack->tokenizer.get()}, files->weights->identity(), options);
   if (!formats) return formats.error();
-  stack->kv_formats = formats->formats;
-  stack->kv_fidelity = formats->fidelity;
+  stack->kv_formats = formats->usual.formats;
+  stack->kv_fidelity = formats->usual.fidelity;
+  stack->kv_better = formats->better;
   stack->kv_explanation = formats->explanation;
   std::ranges::copy(formats->warnings, std::back_inserter(stack->warnings));
   files = Error{};  // closes the mapping: the weights were repacked
@@ -238,7 +256,6 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   if (options.max_model_len == RunOptions::auto_length) {
     engine.max_model_len_tokens = longest_that_fits(*stack, config->context_length);
   }
-  engine.kv_format_key = kv_format_key(stack->kv_formats, engine.block_size_tokens);
   open_disk(*stack, options);
   add_end_tokens(*stack, *config);
   return stack;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/step_trace.h"
+#include "cli/kv_format_choice.h"
 #include "cli/model_text.h"
 #include "cli/options/run_options.h"
 #include "compute/backend.h"
@@ -43,8 +44,9 @@ struct EngineStack {
   std::unique_ptr<Model> model;
   MemoryPlan memory;
   KvFormats kv_formats;
-  std::optional<KvFidelity> kv_fidelity;  // of these formats for this model file; nothing: never measured
-  std::string kv_explanation;             // why these formats, where they were chosen by measurement
+  std::optional<KvFidelity> kv_fidelity;      // of these formats for this model file; nothing: never measured
+  std::vector<KvFormatsWithLevel> kv_better;  // that requests may ask for, ascending
+  std::string kv_explanation;                 // why these formats, where they were chosen by measurement
   EngineConfig engine_config;
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<KvAuditor> auditor;  // goes into the engine; nullptr = no live meter

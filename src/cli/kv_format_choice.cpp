@@ -67,7 +67,6 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
                           !choice.skipped_layers.empty()))
     return error(
         "--kv-cache-dtype auto chooses keys, values, scales, rotation and layers itself: give no other option of them");
-  decision.formats = options.kv_choice.formats();
   const int32_t num_layers = model.model->info().num_layers;
   const bool can_keep = !identity.empty() && !tables_folder().empty();
   const std::string key = table_key(model, identity, options);
@@ -77,26 +76,33 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
     if (!kept) decision.warnings.push_back(kept.error().message);
     if (kept) table = *std::move(kept);
   }
-  if (!options.kv_choice.measured) {
-    if (is_exact(decision.formats)) decision.fidelity = KvFidelity::exact;
-    if (!decision.fidelity && table) decision.fidelity = kept_level(*table, decision.formats, num_layers);
-    return decision;
-  }
-  if (!table) {
-    Result<KvAutoTable> measured = measure(model, options);
-    if (!measured) return measured.error();
-    table = *std::move(measured);
-    if (can_keep) {
-      if (Result<void> done = write_kv_table(table_file(key), key, *table); !done)
-        decision.warnings.push_back(done.error().message);
+  const auto with_level = [&](const KvFormats& formats) {
+    KvFormatsWithLevel found{formats, std::nullopt};
+    if (is_exact(formats)) found.fidelity = KvFidelity::exact;
+    if (!found.fidelity && table) found.fidelity = kept_level(*table, formats, num_layers);
+    return found;
+  };
+  if (choice.measured) {
+    if (!table) {
+      Result<KvAutoTable> measured = measure(model, options);
+      if (!measured) return measured.error();
+      table = *std::move(measured);
+      if (can_keep) {
+        if (Result<void> done = write_kv_table(table_file(key), key, *table); !done)
+          decision.warnings.push_back(done.error().message);
+      }
     }
+    const MeasuredFormat& chosen = table->choose(options.kv_fidelity);
+    Result<NamedKvFormats> named = kv_formats_named(chosen.name, num_layers);
+    if (!named) return named.error();
+    decision.usual = {named->formats, chosen.level};
+    decision.explanation = explain_choice(*table, options.kv_fidelity);
+  } else {
+    decision.usual = with_level(choice.formats());
   }
-  const MeasuredFormat& chosen = table->choose(options.kv_fidelity);
-  Result<NamedKvFormats> named = kv_formats_named(chosen.name, num_layers);
-  if (!named) return named.error();
-  decision.formats = named->formats;
-  decision.fidelity = chosen.level;
-  decision.explanation = explain_choice(*table, options.kv_fidelity);
+  for (const KvFormats& formats : better_formats(decision.usual.formats, options.kv_request_formats)) {
+    decision.better.push_back(with_level(formats));
+  }
   return decision;
 }
 

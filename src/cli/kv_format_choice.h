@@ -13,10 +13,16 @@
 
 namespace tidemill {
 
-struct KvFormatDecision {
+// Formats, and how true they were measured to be; nothing: never measured for this model file.
+struct KvFormatsWithLevel {
   KvFormats formats;
-  std::optional<KvFidelity> fidelity;  // nothing: never measured for this model file
-  std::string explanation;             // lines for people; "" where nothing was chosen
+  std::optional<KvFidelity> fidelity;
+};
+
+struct KvFormatDecision {
+  KvFormatsWithLevel usual;
+  std::vector<KvFormatsWithLevel> better;  // that requests may ask for, ascending
+  std::string explanation;                 // lines for people; "" where nothing was chosen
   std::vector<std::string> warnings;
 };
 

@@ -71,6 +71,9 @@ struct KvSegment {
   std::span<const BlockPlace> places;  // blocks first_block .. the block of the last row's position
   // The size class of its full blocks. Below 0: every block is read as it lies, and none is encoded in the step.
   int32_t storage_class = -1;
+  // Queries and keys are multiplied by orthonormal Hadamard matrices of this size, which spreads outliers over channels
+  // and leaves their products as they are; 0 = not. Divides head_dim.
+  int32_t hadamard = 0;
 };
 
 // The KV of one layer group in one step.
@@ -78,9 +81,6 @@ struct KvGroupView {
   KvShape shape;
   std::span<const KvArena> arenas;  // indexed by BlockPlace::size_class
   std::span<const KvSegment> segments;
-  // Queries and keys are multiplied by orthonormal Hadamard matrices of this size, which spreads outliers over channels
-  // and leaves their products as they are; 0 = not. Divides head_dim.
-  int32_t hadamard = 0;
 };
 
 // Full tails to be encoded into storage slots, all layers of one group.

@@ -4,6 +4,7 @@
 // end. So a map and all changes after it give the next map.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/block_place.h"
+#include "engine/engine_config.h"
 #include "kv/block_pool.h"
 
 namespace tidemill {
@@ -21,9 +23,15 @@ namespace tidemill {
 struct CacheBlock {
   BlockInfo info;
   int32_t group = 0;
+  KvFormatId format = 0;
   bool sealed = false;  // full and immutable, in its storage format
   bool pinned = false;
   uint32_t owner = 0;  // opaque label of the tenant; 0 = shared by all that have none
+};
+
+// The bytes of the blocks of one format.
+struct FormatBytes {
+  size_t held = 0, cached = 0, idle = 0;
 };
 
 // All bytes: held + cached + idle + unbacked = the larger of budget and held + cached + idle.
@@ -35,6 +43,7 @@ struct CacheTotals {
   size_t idle_bytes = 0;
   size_t pinned_bytes = 0;  // by pins, as they count against their limit
   int32_t num_pins = 0;
+  std::array<FormatBytes, most_kv_formats> formats{};  // their sum is the whole
 };
 
 struct CacheMap {

@@ -17,10 +17,11 @@ DiskPlanner::DiskPlanner(const EngineConfig& config, std::vector<int32_t> window
                          PrefixCache& cache)
     : pool_(pool),
       cache_(cache),
+      formats_(config),
       class_bytes_(config.kv_disk_class_bytes),
       tier_(config.kv_disk_bytes, config.kv_disk_class_bytes, config.eviction, config.block_size_tokens,
             std::move(windows_tokens)) {
-  TM_CHECK(class_bytes_.size() == 2 * config.groups.size(), "a record has a size in each class");
+  TM_CHECK(class_bytes_.size() == formats_.num_classes(), "a record has a size in each class");
 }
 
 void DiskPlanner::restore(std::span<const Executor::StoredBlock> blocks) {
@@ -53,7 +54,7 @@ void DiskPlanner::begin_stores(size_t spare_bytes) {
     for (BlockPlace gone : dropped_) {
       DiskMove& drop = orders_.emplace_back();
       drop.kind = DiskMoveKind::drop;
-      drop.group = gone.size_class / 2;
+      drop.group = formats_.group_of(gone.size_class);
       drop.disk = gone;
     }
     if (!disk) continue;

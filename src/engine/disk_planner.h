@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/block_formats.h"
 #include "engine/engine_config.h"
 #include "engine/executor.h"
 #include "engine/step_plan.h"
@@ -72,6 +73,7 @@ class DiskPlanner {
 
   BlockPool& pool_;
   PrefixCache& cache_;
+  BlockFormats formats_;
   std::vector<size_t> class_bytes_;  // of records
   LowerTier tier_;
   std::deque<BlockPlace> offers_;

@@ -151,9 +151,17 @@ std::optional<Refusal> Engine::State::check(const Request& request) const {
                   fmt::format("the prompt has {} tokens and the context length is {}{}", num_tokens,
                               config.max_model_len_tokens, draws ? ", of which one must be left" : ""));
   }
-  if (num_tokens > scheduler.kv().capacity_tokens()) {
-    return refuse(Kind::kv_capacity_exceeded, fmt::format("the prompt has {} tokens and the KV cache holds at most {}",
-                                                          num_tokens, scheduler.kv().capacity_tokens()));
+  if (request.kv_format >= scheduler.kv().formats().size()) {
+    return refuse(Kind::invalid, fmt::format("the KV cache has {} formats, and none with the number {}",
+                                             scheduler.kv().formats().size(), request.kv_format));
+  }
+  const int64_t capacity = scheduler.kv().capacity_tokens(request.kv_format);
+  if (num_tokens > capacity) {
+    const std::string format =
+        request.kv_format == 0 ? "" : fmt::format(" in {}", config.better_formats[request.kv_format - 1].sealed_name);
+    return refuse(
+        Kind::kv_capacity_exceeded,
+        fmt::format("the prompt has {} tokens and the KV cache holds at most {}{}", num_tokens, capacity, format));
   }
   return std::nullopt;
 }
@@ -335,9 +343,7 @@ void Engine::State::publish_changes() {
 
 void Engine::State::refresh_gauges() {
   const BlockPool& pool = scheduler.kv().pool();
-  size_t block_bytes = 0;
-  for (const BlockGroup& group : config.groups) block_bytes += group.sealed_bytes;
-  block_bytes = std::max<size_t>(1, block_bytes);
+  const size_t block_bytes = std::max<size_t>(1, scheduler.kv().formats().block_bytes(0));
   stats.num_requests_running = scheduler.num_running();
   stats.num_requests_waiting = scheduler.num_waiting();
   for (size_t i = 0; i < num_latency_classes; ++i) {
@@ -351,7 +357,9 @@ void Engine::State::refresh_gauges() {
   stats.kv_held_bytes = pool.held_bytes() + reserved;
   stats.kv_cached_bytes = pool.cached_bytes();
   stats.kv_occupied_bytes = pool.occupied_bytes();
-  stats.kv_pinned_bytes = scheduler.cache_totals().pinned_bytes;
+  const CacheTotals totals = scheduler.cache_totals();
+  stats.kv_pinned_bytes = totals.pinned_bytes;
+  stats.kv_formats = totals.formats;
   stats.kv_unused_bytes = scheduler.unused_bytes() + reserved;
   stats.num_blocks_total = static_cast<int64_t>(pool.budget_bytes() / block_bytes);
   stats.num_blocks_held = static_cast<int64_t>((stats.kv_held_bytes + block_bytes - 1) / block_bytes);

@@ -41,24 +41,20 @@ struct BlockGroup {
   int32_t window_tokens = 0;  // 0 = full; else a row reads itself and window_tokens - 1 positions before it
 };
 
-// How BlockPlace::size_class is numbered: two classes per layer group, one where sealing moves nothing.
-constexpr uint8_t tail_class(int32_t group) {
-  return static_cast<uint8_t>(2 * group);
-}
-constexpr uint8_t sealed_class(const BlockGroup& block_group, int32_t group) {
-  return static_cast<uint8_t>(block_group.same_format ? 2 * group : 2 * group + 1);
-}
+// Which of the cache's formats a request's blocks are in; 0 = the usual one (engine/block_formats.h).
+using KvFormatId = uint8_t;
+inline constexpr size_t most_kv_formats = 8;
+inline constexpr size_t most_size_classes = 256;
 
-// Bytes of a full block by size class; 0 = the class holds none.
-inline std::vector<size_t> sealed_class_bytes(const std::vector<BlockGroup>& groups) {
-  std::vector<size_t> bytes(2 * groups.size(), 0);
-  for (int32_t group = 0; group < static_cast<int32_t>(groups.size()); ++group)
-    bytes[sealed_class(groups[group], group)] = groups[group].sealed_bytes;
-  return bytes;
-}
+// A format of blocks that a request may ask for instead of the usual one.
+struct BetterFormat {
+  std::vector<BlockGroup> groups;  // sizes in this format, by layer group; windows as of EngineConfig::groups
+  std::string tail_name, sealed_name;
+  std::string key;  // as EngineConfig::kv_format_key
+};
 
 struct EngineConfig {
-  std::vector<BlockGroup> groups;
+  std::vector<BlockGroup> groups;  // in the usual format
   int32_t block_size_tokens = 32;
   size_t kv_budget_bytes = 0;
   size_t kv_largest_budget_bytes = 0;  // what it may be resized to; less than kv_budget_bytes = that
@@ -87,6 +83,7 @@ struct EngineConfig {
   std::optional<std::array<uint8_t, 32>> kv_hash_key;  // secret of the blocks' names; none = a fresh one
   std::string kv_tail_format, kv_sealed_format;        // their names, for who looks at the cache
   std::string kv_format_key;  // all that the stored KV depends on besides tokens; part of every block's hash
+  std::vector<BetterFormat> better_formats;  // at most most_kv_formats - 1; format i + 1 is better_formats[i]
   // Waiting this long raises a request by one latency class, and by one priority where that counts; 0 = never.
   std::chrono::milliseconds priority_aging{30000};
   // Queue limits; 0 = none.

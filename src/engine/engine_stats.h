@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/audit_stats.h"
+#include "engine/cache_map.h"
 #include "engine/disk_planner.h"
 #include "engine/engine_config.h"
 #include "engine/histogram.h"
@@ -44,13 +45,14 @@ struct EngineStats {
   int32_t num_requests_waiting = 0;
   int64_t num_queued_tokens = 0;
   size_t kv_budget_bytes = 0;
-  double kv_bytes_per_token = 0;  // in full blocks, all layer groups
-  size_t kv_held_bytes = 0;       // by sequences
-  size_t kv_cached_bytes = 0;     // unreferenced, kept for prefix hits
-  size_t kv_occupied_bytes = 0;   // that have memory: held, cached, or nobody's at the moment
-  size_t kv_pinned_bytes = 0;     // held by pins
-  size_t kv_unused_bytes = 0;     // of the held ones: rows that hold nothing yet, or nothing any more
-  int64_t num_blocks_total = 0;   // sealed blocks that the budget holds
+  double kv_bytes_per_token = 0;                          // in full blocks, all layer groups
+  size_t kv_held_bytes = 0;                               // by sequences
+  size_t kv_cached_bytes = 0;                             // unreferenced, kept for prefix hits
+  size_t kv_occupied_bytes = 0;                           // that have memory: held, cached, or nobody's at the moment
+  size_t kv_pinned_bytes = 0;                             // held by pins
+  std::array<FormatBytes, most_kv_formats> kv_formats{};  // by KvFormatId
+  size_t kv_unused_bytes = 0;    // of the held ones: rows that hold nothing yet, or nothing any more
+  int64_t num_blocks_total = 0;  // sealed blocks of the usual format that the budget holds
   int64_t num_blocks_held = 0;
   int64_t num_blocks_cached = 0;
   StepCost::Terms step_cost_s{};  // what a step, a row, a draw, a position are predicted to take (engine/step_cost.h)

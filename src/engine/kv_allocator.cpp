@@ -8,13 +8,10 @@
 namespace tidemill {
 namespace {
 
-std::vector<size_t> class_bytes_of(const std::vector<BlockGroup>& groups) {
-  std::vector<size_t> bytes(2 * groups.size(), 0);
-  for (int32_t group = 0; group < static_cast<int32_t>(groups.size()); ++group) {
-    bytes[tail_class(group)] = groups[group].tail_bytes;
-    bytes[sealed_class(groups[group], group)] = groups[group].sealed_bytes;
-  }
-  return bytes;
+std::vector<std::string> keys_of(const EngineConfig& config) {
+  std::vector<std::string> keys = {config.kv_format_key};
+  for (const BetterFormat& format : config.better_formats) keys.push_back(format.key);
+  return keys;
 }
 
 std::vector<int32_t> windows_of(const std::vector<BlockGroup>& groups) {
@@ -30,29 +27,25 @@ int64_t ceil_div(int64_t value, int64_t by) {
 }  // namespace
 
 KvAllocator::KvAllocator(const EngineConfig& config)
-    : groups_(config.groups),
+    : formats_(config),
       block_size_(config.block_size_tokens),
       longest_chunk_(config.max_num_batched_tokens),
       recompute_(!config.kv_cache),
       reserve_full_(config.kv_reserve == KvReserve::full),
       prefix_caching_(config.prefix_caching),
-      format_key_(config.kv_format_key),
+      format_keys_(keys_of(config)),
       hash_key_(config.kv_hash_key ? *config.kv_hash_key : random_hash_key()),
-      pool_(config.kv_budget_bytes, class_bytes_of(config.groups), config.eviction),
+      pool_(config.kv_budget_bytes, formats_.class_bytes(), config.eviction),
       prefix_cache_(pool_, config.block_size_tokens, windows_of(config.groups)),
       longest_(config.max_model_len_tokens) {
   TM_CHECK(block_size_ > 0 && longest_chunk_ > 0, "block size and token budget are positive");
-  for (const BlockGroup& group : groups_) {
-    TM_CHECK(group.sealed_bytes > 0 && group.tail_bytes > 0, "blocks of a layer group have bytes");
-    TM_CHECK(!group.same_format || group.sealed_bytes == group.tail_bytes, "blocks of one format have one size");
-  }
   if (config.kv_host_bytes > 0 && config.kv_cache) {
-    host_ = std::make_unique<LowerTier>(config.kv_host_bytes, sealed_class_bytes(groups_), config.eviction, block_size_,
-                                        windows_of(groups_));
+    host_ = std::make_unique<LowerTier>(config.kv_host_bytes, formats_.sealed_class_bytes(), config.eviction,
+                                        block_size_, windows_of(config.groups));
     lower_caches_.push_back(&host_->cache());
   }
   if (config.kv_disk_bytes > 0 && config.kv_cache && config.prefix_caching) {
-    disk_ = std::make_unique<DiskPlanner>(config, windows_of(groups_), pool_, prefix_cache_);
+    disk_ = std::make_unique<DiskPlanner>(config, windows_of(config.groups), pool_, prefix_cache_);
   }
   prefix_cache_.on_eviction([this](const BlockHash& hash, std::span<const TokenId> tokens, int32_t group,
                                    BlockPlace place) { let_down(hash, tokens, group, place); });
@@ -62,38 +55,42 @@ KvAllocator::KvAllocator(const EngineConfig& config)
 
 void KvAllocator::set_budget(size_t bytes, size_t capacity_bytes) {
   pool_.set_budget(bytes);
-  int64_t low = 0, high = longest_;
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    if (bytes_for_tokens(middle) <= capacity_bytes) {
-      low = middle;
-    } else {
-      high = middle - 1;
+  for (size_t i = 0; i < formats_.size(); ++i) {
+    const auto format = static_cast<KvFormatId>(i);
+    int64_t low = 0, high = longest_;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (bytes_for_tokens(middle, format) <= capacity_bytes) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
     }
+    capacity_tokens_[i] = low;
   }
-  capacity_tokens_ = low;
 }
 
 void KvAllocator::shrink(size_t max_bytes, std::vector<BlockMove>& moves) {
   dropped_.clear();
   eviction_moves_ = &moves;
   pool_.shrink(max_bytes, dropped_);
-  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, gone.size_class / 2, gone, gone});
+  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, formats_.group_of(gone.size_class), gone, gone});
 }
 
 int64_t KvAllocator::most_blocks(int32_t group, int64_t num_tokens) const {
   const int64_t blocks = ceil_div(num_tokens, block_size_);
-  const int64_t window = groups_[group].window_tokens;
+  const int64_t window = window_of(group);
   if (window == 0 || recompute_ || reserve_full_) return blocks;
   // A chunk reads window - 1 positions before its first row; both ends may lie inside a block.
   return std::min(blocks, ceil_div(window - 1 + longest_chunk_, block_size_) + 1);
 }
 
-size_t KvAllocator::bytes_for_tokens(int64_t num_tokens) const {
+size_t KvAllocator::bytes_for_tokens(int64_t num_tokens, KvFormatId format) const {
   size_t bytes = 0;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    bytes += most_blocks(group, num_tokens) * groups_[group].sealed_bytes;
-    if (!groups_[group].same_format) bytes += groups_[group].tail_bytes;
+    const BlockGroup& blocks = formats_.group(format, group);
+    bytes += most_blocks(group, num_tokens) * blocks.sealed_bytes;
+    if (!blocks.same_format) bytes += blocks.tail_bytes;
   }
   return bytes;
 }
@@ -106,12 +103,14 @@ size_t KvAllocator::held_bytes(const Sequence& sequence) const {
   return bytes;
 }
 
-int32_t KvAllocator::num_unshared_blocks(const Sequence& sequence) const {
-  int32_t num = 0;
+size_t KvAllocator::unshared_bytes(const Sequence& sequence) const {
+  size_t bytes = 0;
   for (const BlockTable& table : sequence.tables) {
-    for (BlockPlace place : table.places()) num += pool_.num_references(place) == 1;
+    for (BlockPlace place : table.places()) {
+      if (pool_.num_references(place) == 1) bytes += pool_.class_bytes(place.size_class);
+    }
   }
-  return num;
+  return bytes;
 }
 
 void KvAllocator::note_use(const Sequence& sequence, BlockPlace place, bool hit) {
@@ -122,8 +121,8 @@ void KvAllocator::note_use(const Sequence& sequence, BlockPlace place, bool hit)
 void KvAllocator::trim_windows(Sequence& sequence) {
   if (recompute_) return;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    if (groups_[group].window_tokens == 0) continue;
-    const int32_t first_read = std::max(0, sequence.num_computed - groups_[group].window_tokens + 1);
+    if (window_of(group) == 0) continue;
+    const int32_t first_read = std::max(0, sequence.num_computed - window_of(group) + 1);
     BlockTable& table = sequence.tables[group];
     table.drop_leading(std::min(first_read / block_size_, table.end_block()));
   }
@@ -131,11 +130,11 @@ void KvAllocator::trim_windows(Sequence& sequence) {
 
 // Blocks in tail precision whose rows are complete before this step (or, where all is computed again, in this step).
 int32_t KvAllocator::num_tails_to_seal(const Sequence& sequence, int32_t group, int32_t end_position) const {
-  if (groups_[group].same_format) return 0;
+  if (blocks_of(sequence, group).same_format) return 0;
   const BlockTable& table = sequence.tables[group];
   const int32_t end = std::min((recompute_ ? end_position : sequence.num_computed) / block_size_, table.end_block());
   int32_t num = 0;
-  for (int32_t block = end - 1; block >= table.first_block() && table.place(block).size_class == tail_class(group);
+  for (int32_t block = end - 1; block >= table.first_block() && formats_.is_tail_class(table.place(block).size_class);
        --block) {
     ++num;
   }
@@ -146,13 +145,13 @@ uint8_t KvAllocator::class_of_new_block(const Sequence& sequence, int32_t group,
                                         int32_t end_position) const {
   const int64_t first = int64_t{block} * block_size_;
   const bool filled_at_once = first >= sequence.num_computed && first + block_size_ <= end_position;
-  return filled_at_once ? sealed_class(groups_[group], group) : tail_class(group);
+  return filled_at_once ? sealed_class(sequence, group) : tail_class(sequence, group);
 }
 
 size_t KvAllocator::bytes_to_reserve(const Sequence& sequence, int32_t end_position) const {
   size_t bytes = 0;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    bytes += num_tails_to_seal(sequence, group, end_position) * groups_[group].sealed_bytes;
+    bytes += num_tails_to_seal(sequence, group, end_position) * blocks_of(sequence, group).sealed_bytes;
     const int64_t end_block = ceil_div(end_position, block_size_);
     for (int64_t block = sequence.tables[group].end_block(); block < end_block; ++block) {
       bytes += pool_.class_bytes(class_of_new_block(sequence, group, static_cast<int32_t>(block), end_position));
@@ -165,7 +164,7 @@ std::optional<BlockPlace> KvAllocator::allocate(uint8_t size_class, std::vector<
   dropped_.clear();
   eviction_moves_ = &moves;
   const std::optional<BlockPlace> place = pool_.allocate(size_class, dropped_);
-  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, gone.size_class / 2, gone, gone});
+  for (BlockPlace gone : dropped_) moves.push_back({MoveKind::drop, formats_.group_of(gone.size_class), gone, gone});
   return place;
 }
 
@@ -174,7 +173,7 @@ bool KvAllocator::seal_full_tails(Sequence& sequence, int32_t group, int32_t end
   BlockTable& table = sequence.tables[group];
   const int32_t end = std::min((recompute_ ? end_position : sequence.num_computed) / block_size_, table.end_block());
   for (int32_t block = end - num_tails_to_seal(sequence, group, end_position); block < end; ++block) {
-    const auto sealed = allocate(sealed_class(groups_[group], group), moves);
+    const auto sealed = allocate(sealed_class(sequence, group), moves);
     if (!sealed) return false;
     if (!recompute_) moves.push_back({MoveKind::seal, group, table.place(block), *sealed});
     table.replace(block, *sealed);
@@ -198,8 +197,8 @@ bool KvAllocator::reserve(Sequence& sequence, int32_t end_position, std::vector<
 size_t KvAllocator::bytes_to_fork(const Sequence& parent) const {
   size_t bytes = 0;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    bytes += num_tails_to_seal(parent, group, parent.num_computed) * groups_[group].sealed_bytes;
-    if (parent.num_computed % block_size_ != 0) bytes += groups_[group].tail_bytes;
+    bytes += num_tails_to_seal(parent, group, parent.num_computed) * blocks_of(parent, group).sealed_bytes;
+    if (parent.num_computed % block_size_ != 0) bytes += blocks_of(parent, group).tail_bytes;
   }
   return bytes;
 }
@@ -212,7 +211,7 @@ bool KvAllocator::fork(Sequence& parent, Sequence& child, std::vector<BlockMove>
     if (!seal_full_tails(parent, group, parent.num_computed, moves)) return false;
     tables.push_back(parent.tables[group].share(num_full));
     if (parent.num_computed % block_size_ == 0) continue;
-    const auto copy = allocate(tail_class(group), moves);
+    const auto copy = allocate(tail_class(parent, group), moves);
     if (!copy) return false;
     moves.push_back({MoveKind::copy, group, parent.tables[group].place(num_full), *copy});
     tables.back().append(*copy);
@@ -226,10 +225,6 @@ bool KvAllocator::fork(Sequence& parent, Sequence& child, std::vector<BlockMove>
   return true;
 }
 
-bool KvAllocator::is_sealed_place(int32_t group, BlockPlace place) const {
-  return place.size_class == sealed_class(groups_[group], group);
-}
-
 void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
   if (recompute_) return;
   const int32_t num_full = sequence.num_computed / block_size_;
@@ -240,7 +235,8 @@ void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
     const auto in_table = [&](const BlockTable& table) { return block >= table.first_block(); };
     for (int32_t group = 0; group < num_groups(); ++group) {
       const BlockTable& table = sequence.tables[group];
-      if (in_table(table) && !is_sealed_place(group, table.place(block))) return;  // sealed by a later plan
+      if (in_table(table) && !formats_.is_sealed_class(table.place(block).size_class))
+        return;  // sealed by a later plan
     }
     for (int32_t group = 0; group < num_groups(); ++group) {
       const BlockTable& table = sequence.tables[group];
@@ -295,20 +291,25 @@ size_t KvAllocator::unused_bytes(std::span<const Sequence* const> holders) const
       const BlockTable& table = holder->tables[group];
       if (table.num_blocks() == 0) continue;
       const int64_t beyond = int64_t{table.end_block()} * block_size_ - holder->num_computed;
-      const int64_t window = groups_[group].window_tokens;
+      const int64_t window = window_of(group);
       const int64_t first_read = window == 0 ? 0 : holder->num_computed - window + 1;
       const int64_t left = std::max<int64_t>(0, first_read - int64_t{table.first_block()} * block_size_);
-      bytes += static_cast<size_t>(std::max<int64_t>(0, beyond) + left) * groups_[group].sealed_bytes / block_size_;
+      bytes += static_cast<size_t>(std::max<int64_t>(0, beyond) + left) * blocks_of(*holder, group).sealed_bytes /
+               block_size_;
     }
   }
   return bytes;
 }
 
 CacheBlock KvAllocator::describe(BlockPlace place) const {
-  const int32_t group = place.size_class / 2;
+  const KvFormatId format = formats_.format_of(place.size_class);
+  const int32_t group = formats_.group_of(place.size_class);
+  // Where sealing moves nothing, a block that was entered is known to be full.
+  const bool known = prefix_cache_.entered(place) || !formats_.group(format, group).same_format;
   return {.info = pool_.info(place),
           .group = group,
-          .sealed = prefix_cache_.entered(place) || !groups_[group].same_format ? is_sealed_place(group, place) : false,
+          .format = format,
+          .sealed = known && formats_.is_sealed_class(place.size_class),
           .pinned = false,
           .owner = prefix_cache_.owner_of(place)};
 }

@@ -8,13 +8,16 @@
 // Used by the engine thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "engine/block_formats.h"
 #include "engine/cache_map.h"
 #include "engine/disk_planner.h"
 #include "engine/engine_config.h"
@@ -31,11 +34,12 @@ class KvAllocator {
   explicit KvAllocator(const EngineConfig& config);
 
   // The most bytes that a sequence of so many computed tokens holds at a time.
-  size_t bytes_for_tokens(int64_t num_tokens) const;
+  size_t bytes_for_tokens(int64_t num_tokens, KvFormatId format) const;
   // The longest sequence (computed tokens) that the whole pool can hold.
-  int64_t capacity_tokens() const { return capacity_tokens_; }  // any thread
+  int64_t capacity_tokens(KvFormatId format) const { return capacity_tokens_[format]; }  // any thread
+  const BlockFormats& formats() const { return formats_; }
   size_t held_bytes(const Sequence& sequence) const;
-  int32_t num_unshared_blocks(const Sequence& sequence) const;
+  size_t unshared_bytes(const Sequence& sequence) const;  // held by it alone
 
   BlockHash root_of(const LiveRequest& request) const;
   // The same for requests that may share blocks but for their salts; 0 where no tenant is named.
@@ -102,8 +106,18 @@ class KvAllocator {
   void check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const;
 
  private:
-  int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
-  bool is_sealed_place(int32_t group, BlockPlace place) const;
+  int32_t num_groups() const { return formats_.num_groups(); }
+  int32_t window_of(int32_t group) const { return formats_.group(0, group).window_tokens; }
+  static KvFormatId format_of(const Sequence& sequence) { return sequence.request->request.kv_format; }
+  const BlockGroup& blocks_of(const Sequence& sequence, int32_t group) const {
+    return formats_.group(format_of(sequence), group);
+  }
+  uint8_t tail_class(const Sequence& sequence, int32_t group) const {
+    return formats_.tail_class(format_of(sequence), group);
+  }
+  uint8_t sealed_class(const Sequence& sequence, int32_t group) const {
+    return formats_.sealed_class(format_of(sequence), group);
+  }
   std::optional<BlockPlace> allocate(uint8_t size_class, std::vector<BlockMove>& moves);
   int32_t num_tails_to_seal(const Sequence& sequence, int32_t group, int32_t end_position) const;
   bool seal_full_tails(Sequence& sequence, int32_t group, int32_t end_position, std::vector<BlockMove>& moves);
@@ -116,13 +130,13 @@ class KvAllocator {
                          std::vector<bool>& fetched);
   int64_t most_blocks(int32_t group, int64_t num_tokens) const;
 
-  std::vector<BlockGroup> groups_;
+  BlockFormats formats_;
   int32_t block_size_;
   int32_t longest_chunk_;
   bool recompute_;  // --kv-cache off: rows start at 0 in each step, so windowed groups give nothing back
   bool reserve_full_;
   bool prefix_caching_;
-  std::string format_key_;
+  std::vector<std::string> format_keys_;  // by KvFormatId
   HashKey hash_key_;
   BlockPool pool_;
   mutable PrefixCache prefix_cache_;
@@ -135,7 +149,7 @@ class KvAllocator {
   double move_s_per_byte_ = 0, compute_s_per_token_ = 0;
   uint64_t num_dropped_blocks_ = 0;
   int32_t longest_;
-  std::atomic<int64_t> capacity_tokens_ = 0;
+  std::array<std::atomic<int64_t>, most_kv_formats> capacity_tokens_{};  // by KvFormatId
   std::vector<BlockPlace> dropped_;
 };
 

@@ -13,7 +13,7 @@ BlockHash KvAllocator::root_of(const LiveRequest& request) const {
   const std::string id = prefix_caching_ ? "" : std::to_string(request.id);
   const RootPart parts[] = {{HashPart::salt, request.request.cache_salt},
                             {HashPart::tenant, request.request.cache_tenant},
-                            {HashPart::format, format_key_},
+                            {HashPart::format, format_keys_[request.request.kv_format]},
                             {HashPart::request, id}};
   return root_hash(hash_key_, parts);
 }
@@ -113,7 +113,7 @@ BlockTable KvAllocator::adopt_group(Sequence& sequence, int32_t group, int32_t n
     if (!place) {
       TM_CHECK(host_ != nullptr, "a matched block is there");
       const BlockPlace below = *host_->find(sequence.hashes[block], tokens, group);
-      place = allocate(sealed_class(groups_[group], group), moves);
+      place = allocate(sealed_class(sequence, group), moves);
       TM_CHECK(place.has_value(), "bytes that are available can be reserved");
       moves.push_back({MoveKind::fetch, group, below, *place});
       const BlockWorth worth = host_->take_out(below);
@@ -132,8 +132,7 @@ bool KvAllocator::load_prefix(Sequence& sequence, int32_t num_blocks, size_t spa
   if (!disk_ || sequence.asked_disk) return false;
   sequence.asked_disk = true;
   const double load_s = disk_->load_s_per_byte(), compute_s = compute_s_per_token_;
-  size_t block_bytes = 0;
-  for (const BlockGroup& group : groups_) block_bytes += group.sealed_bytes;
+  const size_t block_bytes = formats_.block_bytes(format_of(sequence));
   if (compute_s > 0 && load_s * static_cast<double>(block_bytes) > compute_s * block_size_) return false;
   std::vector<const PrefixCache*> all = lower_caches_;
   all.push_back(&disk_->cache());
@@ -164,11 +163,11 @@ bool KvAllocator::load_prefix(Sequence& sequence, int32_t num_blocks, size_t spa
     for (int32_t group = 0; group < num_groups() && complete; ++group) {
       if (block < prefix_cache_.first_needed(group, end) || find(group, block)) continue;
       if (host_ && host_->find(sequence.hashes[block], tokens, group)) continue;
-      const size_t bytes = groups_[group].sealed_bytes;
+      const size_t bytes = blocks_of(sequence, group).sealed_bytes;
       complete = disk_->load(sequence.hashes[block], tokens, group, [&]() -> std::optional<BlockPlace> {
         if (bytes > spare_bytes || bytes > pool_.available_bytes()) return std::nullopt;
         spare_bytes -= bytes;
-        return allocate(sealed_class(groups_[group], group), moves);
+        return allocate(sealed_class(sequence, group), moves);
       });
     }
   }
@@ -207,14 +206,8 @@ void KvAllocator::set_costs(double move_s_per_byte, double compute_s_per_token) 
 
 double KvAllocator::tokens_worth_of_moving(const Sequence& sequence) const {
   if (!host_ || compute_s_per_token_ <= 0) return std::numeric_limits<double>::infinity();
-  size_t bytes = 0;
-  for (const BlockTable& table : sequence.tables) {
-    for (BlockPlace place : table.places()) {
-      if (pool_.num_references(place) == 1) bytes += pool_.class_bytes(place.size_class);
-    }
-  }
   // What is in the tail when it goes is computed again in any case.
-  return 2 * move_s_per_byte_ * static_cast<double>(bytes) / compute_s_per_token_ + block_size_;
+  return 2 * move_s_per_byte_ * static_cast<double>(unshared_bytes(sequence)) / compute_s_per_token_ + block_size_;
 }
 
 }  // namespace tidemill

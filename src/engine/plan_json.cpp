@@ -67,6 +67,7 @@ json sequence_json(const PlannedSequence& sequence) {
     object["start"] = {{"tokens", sequence.start->tokens},
                        {"num_prompt_tokens", sequence.start->num_prompt_tokens},
                        {"sampling", sampling_json(sequence.start->sampling)}};
+    put(object["start"], "kv_format", sequence.start->kv_format);
   }
   put(object, "new_tokens", sequence.new_tokens);
   json tables = json::array();
@@ -216,6 +217,7 @@ void read_sequence(Reader& in, const json& object, PlannedSequence& sequence) {
     SequenceStart& into = sequence.start.emplace();
     in.tokens(*start, "tokens", into.tokens);
     in.field(*start, "num_prompt_tokens", into.num_prompt_tokens);
+    in.field(*start, "kv_format", into.kv_format);
     if (const json* sampling = in.member(*start, "sampling")) read_sampling(in, *sampling, into.sampling);
   }
   in.tokens(object, "new_tokens", sequence.new_tokens);

@@ -32,6 +32,7 @@ struct Request {
   std::string cache_tenant;                                // prefix blocks are shared only within it
   std::string cache_salt;                                  // and only between equal salts
   std::optional<std::chrono::milliseconds> pin_for;        // keeps the prompt's full blocks so long; 0 ends that
+  KvFormatId kv_format = 0;                                // that its blocks are kept in
   bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot

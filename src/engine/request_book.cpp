@@ -212,7 +212,8 @@ void RequestBook::end_unborn(LiveRequest& request, const Ending& ending, Clock::
 void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending& ending, Clock::Time now) {
   Sequence* sequence = choice < static_cast<int32_t>(request.choices.size()) ? request.choices[choice].get() : nullptr;
   if (sequence != nullptr) scheduler_.finish(*sequence);
-  if (sequence != nullptr && auditor_ != nullptr) {
+  // The live meter's caches are in the usual format.
+  if (sequence != nullptr && auditor_ != nullptr && request.request.kv_format == 0) {
     auditor_->offer({.request = request.id,
                      .choice = choice,
                      .label = &request.request.label,

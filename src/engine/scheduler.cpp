@@ -149,7 +149,7 @@ int32_t Scheduler::clip_rows(const Sequence& sequence, int32_t num_rows) const {
     end = std::min(end, sequence.num_prompt_tokens - 1);
   }
   // A tail that is encoded when full is read in its stored form by the next block: its chunk ends with it.
-  const bool encodes = std::ranges::any_of(config_.groups, [](const BlockGroup& group) { return !group.same_format; });
+  const bool encodes = kv_.formats().encodes(request.request.kv_format);
   const int32_t in_block = first % config_.block_size_tokens;
   if (encodes && in_block != 0) end = std::min(end, first - in_block + config_.block_size_tokens);
   return end - first;
@@ -344,7 +344,7 @@ Sequence* Scheduler::pick_victim(LatencyClass least) const {
     Sequence* sequence = running_[i];
     const LatencyClass latency_class = served_class(*sequence);
     if ((!sequence->drew_since_admission && !squeezed) || latency_class < least) continue;
-    const VictimStanding cost{.num_freed_blocks = kv_.num_unshared_blocks(*sequence),
+    const VictimStanding cost{.num_freed_bytes = kv_.unshared_bytes(*sequence),
                               .num_remaining_tokens = sequence->max_output_tokens - sequence->num_output_tokens(),
                               .num_computed_tokens = sequence->num_computed,
                               .moving_tokens = kv_.tokens_worth_of_moving(*sequence)};
@@ -393,7 +393,8 @@ void Scheduler::describe(Sequence& sequence, int32_t num_rows, PlannedSequence& 
   planned.new_tokens.clear();
   planned.prompt_logprobs = -1;
   if (!sequence.started) {
-    planned.start = SequenceStart{sequence.tokens, sequence.num_prompt_tokens, sequence.sampling};
+    planned.start = SequenceStart{sequence.tokens, sequence.num_prompt_tokens, sequence.sampling,
+                                  sequence.request->request.kv_format};
   } else {
     planned.new_tokens.assign(sequence.tokens.begin() + sequence.num_told_tokens, sequence.tokens.end());
   }

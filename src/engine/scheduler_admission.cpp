@@ -51,8 +51,9 @@ void Scheduler::gather_waiting() {
     const int32_t num_hit = kv_.match_prefix(*sequence);
     if (const Sequence* leader = find_leader(*sequence, num_hit)) {
       // Its slot and the blocks that are its own stay free for it.
+      const int64_t num_common = KvAllocator::num_common_blocks(*sequence, *leader);
       const size_t common =
-          kv_.bytes_for_tokens(int64_t{KvAllocator::num_common_blocks(*sequence, *leader)} * config_.block_size_tokens);
+          kv_.bytes_for_tokens(num_common * config_.block_size_tokens, sequence->request->request.kv_format);
       const size_t whole = admission_bytes(*sequence);
       claimed += whole > common ? whole - common : 0;
       sequence->request->waited_for_prefix = true;
@@ -144,14 +145,15 @@ void Scheduler::make_way() {
 
 // One block for each running sequence, so that who comes in does not put another out at once.
 size_t Scheduler::headroom_bytes() const {
-  size_t block_bytes = 0;
-  for (const BlockGroup& group : config_.groups) block_bytes += group.sealed_bytes;
-  return std::min(num_running() * block_bytes, kv_.pool().budget_bytes() / 8);
+  size_t bytes = 0;
+  for (const Sequence* sequence : running_) bytes += kv_.formats().block_bytes(sequence->request->request.kv_format);
+  return std::min(bytes, kv_.pool().budget_bytes() / 8);
 }
 
 size_t Scheduler::admission_bytes(const Sequence& sequence) const {
+  const KvFormatId format = sequence.request->request.kv_format;
   const bool full = config_.kv_reserve == KvReserve::full;
-  return kv_.bytes_for_tokens(full ? kv_.capacity_tokens() : sequence.num_tokens());
+  return kv_.bytes_for_tokens(full ? kv_.capacity_tokens(format) : sequence.num_tokens(), format);
 }
 
 // What tiers may use of the pool for a while without being in anybody's way.

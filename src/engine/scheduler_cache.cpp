@@ -25,7 +25,7 @@ void Scheduler::follow_wanted_budget() {
     for (const Sequence* sequence : sequences) {
       if (sequence->request->resize_epoch == resize_epoch_) continue;
       const int64_t longest = int64_t{sequence->num_prompt_tokens} + sequence->max_output_tokens;
-      needed = std::max(needed, kv_.bytes_for_tokens(longest));
+      needed = std::max(needed, kv_.bytes_for_tokens(longest, sequence->request->request.kv_format));
     }
   };
   count(running_);
@@ -92,13 +92,23 @@ void Scheduler::pin_prompt(Sequence& sequence, bool at_end) {
 
 CacheTotals Scheduler::cache_totals() const {
   const BlockPool& pool = kv_.pool();
-  return {.budget_bytes = pool.budget_bytes(),
-          .wanted_bytes = wanted_budget_,
-          .held_bytes = pool.held_bytes(),
-          .cached_bytes = pool.cached_bytes(),
-          .idle_bytes = pool.occupied_bytes() - pool.held_bytes() - pool.cached_bytes(),
-          .pinned_bytes = pins_.bytes(),
-          .num_pins = pins_.size()};
+  CacheTotals totals{.budget_bytes = pool.budget_bytes(),
+                     .wanted_bytes = wanted_budget_,
+                     .held_bytes = pool.held_bytes(),
+                     .cached_bytes = pool.cached_bytes(),
+                     .idle_bytes = pool.occupied_bytes() - pool.held_bytes() - pool.cached_bytes(),
+                     .pinned_bytes = pins_.bytes(),
+                     .num_pins = pins_.size(),
+                     .formats = {}};
+  for (size_t size_class = 0; size_class < kv_.formats().num_classes(); ++size_class) {
+    const auto id = static_cast<uint8_t>(size_class);
+    const ClassBytes bytes = pool.bytes_of_class(id);
+    FormatBytes& format = totals.formats[kv_.formats().format_of(id)];
+    format.held += bytes.held;
+    format.cached += bytes.cached;
+    format.idle += bytes.idle;
+  }
+  return totals;
 }
 
 // Who holds what is not in the prefix cache, and what is pinned.

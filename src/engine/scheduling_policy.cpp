@@ -28,7 +28,7 @@ class Priority final : public SchedulingPolicy {
 }  // namespace
 
 double SchedulingPolicy::victim_value(const VictimStanding& victim) const {
-  return static_cast<double>(victim.num_freed_blocks) * static_cast<double>(victim.num_remaining_tokens) /
+  return static_cast<double>(victim.num_freed_bytes) * static_cast<double>(victim.num_remaining_tokens) /
          std::max(1.0, std::min<double>(victim.num_computed_tokens, victim.moving_tokens));
 }
 

@@ -29,7 +29,7 @@ struct Standing {
 
 // What preempting a sequence would gain and cost: the cheaper of computing again and of moving out and in.
 struct VictimStanding {
-  int32_t num_freed_blocks = 0;      // held by it alone
+  size_t num_freed_bytes = 0;        // of blocks held by it alone
   int64_t num_remaining_tokens = 0;  // upper bound of what it will still draw
   int32_t num_computed_tokens = 0;   // to be computed again, unless they are moved out and in
   // How many tokens could be computed while that is done; endless where they cannot be moved.

@@ -13,6 +13,7 @@
 
 #include "base/block_place.h"
 #include "base/token.h"
+#include "engine/engine_config.h"
 #include "kv/block_hash.h"
 #include "sampling/divergence.h"
 #include "sampling/sampler.h"
@@ -36,6 +37,7 @@ struct SequenceStart {
   std::vector<TokenId> tokens;  // prompt and what was generated before a preemption
   int32_t num_prompt_tokens = 0;
   SamplingParams sampling;
+  KvFormatId kv_format = 0;  // of all its blocks
 };
 
 // What becomes of the whole distributions of a sequence's rows: they are kept as the reference, or each is compared

@@ -50,6 +50,7 @@ std::optional<BlockPlace> BlockPool::allocate(uint8_t size_class, std::vector<Bl
   taken.num_references = 1;
   idle_bytes_ -= wanted.slot_bytes;
   held_bytes_ += wanted.slot_bytes;
+  ++wanted.num_held;
   ++num_held_;
   note_change({index, size_class});
   return BlockPlace{index, size_class};
@@ -69,6 +70,7 @@ bool BlockPool::allocate_at(BlockPlace place) {
   wanted.slots[place.slot].state = State::held;
   wanted.slots[place.slot].num_references = 1;
   held_bytes_ += wanted.slot_bytes;
+  ++wanted.num_held;
   ++num_held_;
   return true;
 }
@@ -131,6 +133,13 @@ void BlockPool::shrink(size_t max_bytes, std::vector<BlockPlace>& dropped) {
   }
 }
 
+ClassBytes BlockPool::bytes_of_class(uint8_t size_class) const {
+  const SizeClass& of = classes_[size_class];
+  return {.held = of.num_held * of.slot_bytes,
+          .cached = of.num_cached * of.slot_bytes,
+          .idle = of.idle.size() * of.slot_bytes};
+}
+
 BlockInfo BlockPool::info(BlockPlace place) const {
   const Slot& of = slot(place);
   return {.place = place, .state = of.state, .num_references = of.num_references, .since_ms = of.since_ms};
@@ -168,10 +177,12 @@ void BlockPool::share(BlockPlace place) {
   Slot& shared = slot(place);
   if (shared.state == State::cached) {
     unlink(place);
-    const size_t bytes = classes_[place.size_class].slot_bytes;
+    SizeClass& of = classes_[place.size_class];
     enter(shared, State::held);
-    cached_bytes_ -= bytes;
-    held_bytes_ += bytes;
+    cached_bytes_ -= of.slot_bytes;
+    held_bytes_ += of.slot_bytes;
+    --of.num_cached;
+    ++of.num_held;
     --num_cached_;
     ++num_held_;
   }
@@ -185,18 +196,20 @@ void BlockPool::release(BlockPlace place) {
   TM_CHECK(released.state == State::held && released.num_references > 0, "a released block was held");
   note_change(place);
   if (--released.num_references > 0) return;
-  const size_t bytes = classes_[place.size_class].slot_bytes;
-  held_bytes_ -= bytes;
+  SizeClass& of = classes_[place.size_class];
+  held_bytes_ -= of.slot_bytes;
+  --of.num_held;
   --num_held_;
   if (released.kept) {
     enter(released, State::cached);
-    cached_bytes_ += bytes;
+    cached_bytes_ += of.slot_bytes;
+    ++of.num_cached;
     ++num_cached_;
     link(place);
   } else {
     enter(released, State::idle);
-    idle_bytes_ += bytes;
-    classes_[place.size_class].idle.push_back(place.slot);
+    idle_bytes_ += of.slot_bytes;
+    of.idle.push_back(place.slot);
   }
 }
 
@@ -207,13 +220,14 @@ void BlockPool::mark_kept(BlockPlace place, bool kept) {
   marked.kept = kept;
   if (marked.state != State::cached) return;
   unlink(place);
-  const size_t bytes = classes_[place.size_class].slot_bytes;
+  SizeClass& of = classes_[place.size_class];
   enter(marked, State::idle);
   note_change(place);
-  cached_bytes_ -= bytes;
-  idle_bytes_ += bytes;
+  cached_bytes_ -= of.slot_bytes;
+  idle_bytes_ += of.slot_bytes;
+  --of.num_cached;
   --num_cached_;
-  classes_[place.size_class].idle.push_back(place.slot);
+  of.idle.push_back(place.slot);
 }
 
 void BlockPool::note_use(BlockPlace place, uint8_t importance, int32_t chain_tokens, bool hit) {
@@ -252,6 +266,7 @@ void BlockPool::check_integrity() const {
   int64_t num_held = 0, num_cached = 0;
   for (const SizeClass& size_class : classes_) {
     size_t num_idle = 0, num_unbacked = 0;
+    const int64_t num_held_before = num_held, num_cached_before = num_cached;
     for (const Slot& each : size_class.slots) {
       TM_CHECK((each.num_references > 0) == (each.state == State::held), "exactly the held blocks have references");
       TM_CHECK(each.state != State::cached || each.kept, "a cached block is kept");
@@ -262,6 +277,9 @@ void BlockPool::check_integrity() const {
       held_bytes += each.state == State::held ? size_class.slot_bytes : 0;
       cached_bytes += each.state == State::cached ? size_class.slot_bytes : 0;
     }
+    TM_CHECK(num_held - num_held_before == static_cast<int64_t>(size_class.num_held) &&
+                 num_cached - num_cached_before == static_cast<int64_t>(size_class.num_cached),
+             "block counts of a size class");
     TM_CHECK(num_idle == size_class.idle.size(), "every idle slot is listed once");
     TM_CHECK(num_unbacked == size_class.unbacked.size(), "every dropped slot is listed once");
     idle_bytes += num_idle * size_class.slot_bytes;

@@ -40,6 +40,11 @@ struct BlockInfo {
   uint32_t since_ms = 0;  // by set_time: when the state was entered
 };
 
+// Of the slots of one size class.
+struct ClassBytes {
+  size_t held = 0, cached = 0, idle = 0;
+};
+
 class BlockPool {
  public:
   // class_bytes [num_classes]: bytes of one slot of each class; 0 = the class is not used.
@@ -70,6 +75,7 @@ class BlockPool {
 
   int32_t num_references(BlockPlace place) const { return slot(place).num_references; }
   size_t class_bytes(uint8_t size_class) const { return classes_[size_class].slot_bytes; }
+  ClassBytes bytes_of_class(uint8_t size_class) const;
   size_t budget_bytes() const { return budget_bytes_; }
   size_t held_bytes() const { return held_bytes_; }
   size_t cached_bytes() const { return cached_bytes_; }
@@ -116,6 +122,7 @@ class BlockPool {
   struct SizeClass {
     size_t slot_bytes = 0;
     size_t max_slots = 0;
+    size_t num_held = 0, num_cached = 0;
     std::vector<Slot> slots;         // grows up to max_slots
     std::vector<uint32_t> idle;      // stack
     std::vector<uint32_t> unbacked;  // given back; numbers below slots.size()

@@ -108,7 +108,14 @@ std::vector<size_t> DiskFile::record_bytes(std::span<const size_t> payload_bytes
 DiskFile::DiskFile(DiskFileOptions options)
     : options_(std::move(options)),
       record_bytes_(record_bytes(options_.payload_bytes, options_.block_size_tokens)),
-      header_bytes_(record_header_bytes(options_.block_size_tokens)) {}
+      header_bytes_(record_header_bytes(options_.block_size_tokens)) {
+  TM_CHECK(options_.groups.size() == options_.payload_bytes.size(), "every size class has a layer group");
+  uint64_t begin = unit_bytes;
+  for (const size_t bytes : record_bytes_) {
+    regions_.push_back(begin);
+    if (bytes > 0) begin += region_bytes;
+  }
+}
 
 Result<std::unique_ptr<DiskFile>> DiskFile::open(DiskFileOptions options) {
   std::unique_ptr<DiskFile> file(new DiskFile(std::move(options)));
@@ -165,7 +172,7 @@ uint64_t DiskFile::offset(BlockPlace disk) const {
   TM_CHECK(disk.size_class < record_bytes_.size() && record_bytes_[disk.size_class] > 0, "a record has a size class");
   const uint64_t in_region = uint64_t{disk.slot} * record_bytes_[disk.size_class];
   TM_CHECK(in_region + record_bytes_[disk.size_class] <= region_bytes, "a record lies in its region");
-  return unit_bytes + disk.size_class * region_bytes + in_region;
+  return regions_[disk.size_class] + in_region;
 }
 
 // --- What is there at the start.
@@ -181,7 +188,7 @@ void DiskFile::scan() {
 void DiskFile::scan_class(uint8_t size_class, uint64_t file_bytes) {
   const size_t num_slots = options_.budget_bytes / record_bytes_[size_class];
   std::vector<std::byte> bytes(header_bytes_);
-  uint64_t begin = unit_bytes + size_class * region_bytes;
+  uint64_t begin = regions_[size_class];
   const uint64_t end = std::min(file_bytes, begin + num_slots * record_bytes_[size_class]);
   const uint64_t first = begin;
   while (begin < end) {
@@ -198,7 +205,7 @@ void DiskFile::scan_class(uint8_t size_class, uint64_t file_bytes) {
         block.hash = header->hash;
         block.group = header->group;
         block.disk = {static_cast<uint32_t>(index), size_class};
-        if (block.group == size_class / 2) stored_.push_back(std::move(block));
+        if (block.group == options_.groups[size_class]) stored_.push_back(std::move(block));
       }
     }
     begin += record_bytes_[size_class];

@@ -1,7 +1,8 @@
 // The disk tier's bytes: records of sealed blocks in one file, written and read by a thread of its own.
 //
 //   header  [4096]    magic, version, identity of what the records depend on, the key of the block names
-//   records           slot s of size class c at 4096 + c * region + s * record bytes of the class; the file is sparse
+//   records           slot s of the nth size class that is used at 4096 + n * region + s * record bytes of the class;
+//                     the file is sparse
 //   record            [header with tokens, to a multiple of 64][the block's bytes, as they lie in the pool][padding]
 //
 // A record's header carries checksums of itself and of the bytes, so damage of any kind is found when a block is read:
@@ -42,6 +43,7 @@ struct DiskFileOptions {
   size_t budget_bytes = 0;            // at most max_budget_bytes
   std::string identity;               // of all that a block's bytes depend on besides its tokens
   std::vector<size_t> payload_bytes;  // by size class; 0 = the class is not used
+  std::vector<int32_t> groups;        // by size class: the layer group of its blocks
   int32_t block_size_tokens = 0;
 };
 
@@ -87,7 +89,8 @@ class DiskFile {
 
   DiskFileOptions options_;
   std::vector<size_t> record_bytes_;
-  size_t header_bytes_ = 0;  // of a record
+  std::vector<uint64_t> regions_;  // by size class: where its records begin
+  size_t header_bytes_ = 0;        // of a record
   HashKey hash_key_{};
   int file_ = -1;
   std::vector<Executor::StoredBlock> stored_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/printable.h"
 
@@ -59,6 +60,44 @@ KvFormats KvFormatChoice::formats() const {
   formats.skip_windowed = skip_windowed;
   formats.rotate = rotate.value_or(false);
   return formats;
+}
+
+int32_t kv_format_rank(KvFormat format) {
+  constexpr KvFormat ascending[] = {KvFormat::nvfp4,    KvFormat::q4_0, KvFormat::int4, KvFormat::fp8_e5m2,
+                                    KvFormat::fp8_e4m3, KvFormat::int8, KvFormat::q8_0, KvFormat::bf16,
+                                    KvFormat::fp16,     KvFormat::fp32};
+  static_assert(std::size(ascending) == std::size(all_kv_formats));
+  return static_cast<int32_t>(std::ranges::find(ascending, format) - std::begin(ascending));
+}
+
+int32_t kv_format_rank(const KvFormats& formats) {
+  return std::min(kv_format_rank(formats.sealed.keys.format), kv_format_rank(formats.sealed.values.format));
+}
+
+KvFormats raised_to(const KvFormats& usual, KvFormat least) {
+  KvFormats raised = usual;
+  if (kv_format_rank(usual.sealed.keys.format) < kv_format_rank(least)) {
+    raised.sealed.keys = {least, usual_key_scales(least)};
+    raised.rotate = false;
+  }
+  if (kv_format_rank(usual.sealed.values.format) < kv_format_rank(least)) raised.sealed.values.format = least;
+  // Layers that were left in tail precision are so anyway where nothing is encoded.
+  if (!raised.sealed.encoded()) {
+    raised.skipped_layers.clear();
+    raised.skip_windowed = false;
+  }
+  return raised;
+}
+
+std::vector<KvFormats> better_formats(const KvFormats& usual, std::span<const KvFormat> wanted) {
+  std::vector<KvFormat> ascending(wanted.begin(), wanted.end());
+  std::ranges::sort(ascending, {}, [](KvFormat format) { return kv_format_rank(format); });
+  std::vector<KvFormats> better;
+  for (const KvFormat format : ascending) {
+    const int32_t best = kv_format_rank(better.empty() ? usual : better.back());
+    if (kv_format_rank(format) > best) better.push_back(raised_to(usual, format));
+  }
+  return better;
 }
 
 std::string kv_formats_text(const KvFormats& formats) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,17 @@ struct KvFormatChoice {
 
   KvFormats formats() const;
 };
+
+// How true a format is: a higher number is truer, by the losses that were measured (docs/kv-fidelity.md). Of a cache,
+// the lesser of its keys' and its values'.
+int32_t kv_format_rank(KvFormat format);
+int32_t kv_format_rank(const KvFormats& formats);
+// `usual`, but keys and values that are kept in less than `least` are kept in that, as it is by default: not rotated,
+// with its usual scales; and no layer is in less than it was.
+KvFormats raised_to(const KvFormats& usual, KvFormat least);
+// What a cache of `usual` may keep for requests that ask for more: raised to each of the formats that is more, in
+// ascending order, each once.
+std::vector<KvFormats> better_formats(const KvFormats& usual, std::span<const KvFormat> wanted);
 
 // For people: "int8", "int8 keys, int4 values, rotated".
 std::string kv_formats_text(const KvFormats& formats);

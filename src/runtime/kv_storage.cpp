@@ -81,37 +81,54 @@ Result<void> KvStorage::add_arena(size_t slot_bytes, size_t budget_bytes, KvAren
   return {};
 }
 
-Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
-                                                   size_t budget_bytes, Backend* backend) {
+// A class of tails, and one of full blocks, which takes no address space where those lie as their tails do.
+Result<void> KvStorage::add_blocks(const KvLayerGroup& group, const KvFormats& formats, size_t budget_bytes) {
+  const KvShape shape = shape_of(group, block_size_);
+  const bool encoded = is_encoded(group, formats);
+  TM_CHECK(!encoded || backend_ != nullptr, "who encodes blocks has a backend for it");
+  blocks_.push_back({.storage_class = encoded ? static_cast<int32_t>(arenas_.size()) + 1 : -1,
+                     .hadamard = formats.rotate ? hadamard_size(shape.head_dim) : 0,
+                     .parts = parts_of(group, shape, formats)});
+  const KvArena tail = {.layer_bytes = shape.layer_bytes(formats.tail()), .format = formats.tail()};
+  Result<void> made = add_arena(tail_slot_bytes(group, block_size_, formats), budget_bytes, tail);
+  if (!made) return made;
+  if (encoded) {
+    const KvArena sealed = {.format = formats.sealed, .parts = blocks_.back().parts};
+    return add_arena(sealed_slot_bytes(group, block_size_, formats), budget_bytes, sealed);
+  }
+  arenas_.emplace_back();
+  arena_bytes_.push_back(0);
+  return {};
+}
+
+Result<std::unique_ptr<KvStorage>> KvStorage::make(const KvLayout& layout, int32_t block_size, const KvFormats& usual,
+                                                   size_t budget_bytes, Backend* backend,
+                                                   std::span<const KvFormats> better) {
   std::unique_ptr<KvStorage> storage(new KvStorage);
   storage->block_size_ = block_size;
   storage->backend_ = backend;
-  storage->parts_.reserve(layout.groups.size());
+  storage->blocks_.reserve((1 + better.size()) * layout.groups.size());
   for (const KvLayerGroup& group : layout.groups) {
-    const KvShape shape = shape_of(group, block_size);
-    const bool encoded = is_encoded(group, formats);
-    TM_CHECK(!encoded || backend != nullptr, "who encodes blocks has a backend for it");
-    storage->shapes_.push_back(shape);
+    storage->shapes_.push_back(shape_of(group, block_size));
     storage->num_layers_.push_back(static_cast<int32_t>(group.layers.size()));
-    storage->hadamard_.push_back(formats.rotate ? hadamard_size(shape.head_dim) : 0);
-    storage->storage_classes_.push_back(encoded ? static_cast<int32_t>(storage->arenas_.size()) + 1 : -1);
-    storage->parts_.push_back(parts_of(group, shape, formats));
-    const KvArena tail = {.layer_bytes = shape.layer_bytes(formats.tail()), .format = formats.tail()};
-    const KvArena sealed = {.format = formats.sealed, .parts = storage->parts_.back()};
-    Result<void> made = storage->add_arena(tail_slot_bytes(group, block_size, formats), budget_bytes, tail);
-    if (!made) return made.error();
-    made = storage->add_arena(sealed_slot_bytes(group, block_size, formats), budget_bytes, encoded ? sealed : tail);
-    if (!made) return made.error();
+  }
+  for (size_t format = 0; format <= better.size(); ++format) {
+    const KvFormats& formats = format == 0 ? usual : better[format - 1];
+    for (const KvLayerGroup& group : layout.groups) {
+      if (Result<void> made = storage->add_blocks(group, formats, budget_bytes); !made) return made.error();
+    }
   }
   return storage;
 }
 
 KvStorage::~KvStorage() {
-  for (size_t i = 0; i < arenas_.size(); ++i) munmap(arenas_[i].base, arena_bytes_[i]);
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    if (arena_bytes_[i] > 0) munmap(arenas_[i].base, arena_bytes_[i]);
+  }
 }
 
 std::byte* KvStorage::slot(BlockPlace place) const {
-  TM_CHECK(place.size_class < arenas_.size(), "a block's size class exists");
+  TM_CHECK(place.size_class < arenas_.size() && arena_bytes_[place.size_class] > 0, "a block's size class is used");
   const KvArena& arena = arenas_[place.size_class];
   TM_CHECK((place.slot + size_t{1}) * arena.slot_bytes <= arena_bytes_[place.size_class],
            "a block's slot lies in its arena");

@@ -31,10 +31,11 @@ std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size,
 
 class KvStorage {
  public:
-  // An Error when the system does not give the address space. The backend, which must outlive the storage, encodes; it
-  // is needed where a format does.
-  static Result<std::unique_ptr<KvStorage>> make(const KvLayout& layout, int32_t block_size, const KvFormats& formats,
-                                                 size_t budget_bytes, Backend* backend = nullptr);
+  // `usual` is format 0, `better` are those after it (engine/block_formats.h). An Error when the system does not give
+  // the address space. The backend, which must outlive the storage, encodes; it is needed where a format does.
+  static Result<std::unique_ptr<KvStorage>> make(const KvLayout& layout, int32_t block_size, const KvFormats& usual,
+                                                 size_t budget_bytes, Backend* backend = nullptr,
+                                                 std::span<const KvFormats> better = {});
   ~KvStorage();
   KvStorage(const KvStorage&) = delete;
   KvStorage& operator=(const KvStorage&) = delete;
@@ -45,14 +46,15 @@ class KvStorage {
   const KvShape& shape(size_t group) const { return shapes_[group]; }
   size_t num_groups() const { return shapes_.size(); }
 
-  // Whether full blocks of some group are other bytes than their tails.
+  // Whether full blocks of some group are other bytes than their tails, in some format.
   bool encodes() const {
-    return std::ranges::any_of(storage_classes_, [](int32_t c) { return c >= 0; });
+    return std::ranges::any_of(blocks_, [](const GroupBlocks& each) { return each.storage_class >= 0; });
   }
   // The class of a group's full blocks; -1 where they lie as their tails do.
-  int32_t storage_class(size_t group) const { return storage_classes_[group]; }
+  int32_t storage_class(KvFormatId format, size_t group) const { return blocks(format, group).storage_class; }
   // Size of the Hadamard matrices of a group's keys; 0 = none.
-  int32_t hadamard(size_t group) const { return hadamard_[group]; }
+  int32_t hadamard(KvFormatId format, size_t group) const { return blocks(format, group).hadamard; }
+  size_t num_formats() const { return blocks_.size() / shapes_.size(); }
 
   // The bytes of one block, of all layers of its group.
   std::span<std::byte> bytes_of(BlockPlace place) const { return {slot(place), arenas_[place.size_class].slot_bytes}; }
@@ -61,20 +63,27 @@ class KvStorage {
   void move(const BlockMove& one) { move({&one, 1}); }
 
  private:
+  // The blocks of one layer group in one format.
+  struct GroupBlocks {
+    int32_t storage_class = -1;
+    int32_t hadamard = 0;
+    std::vector<KvLayerPart> parts;  // of full blocks
+  };
+
   KvStorage() = default;
+  const GroupBlocks& blocks(KvFormatId format, size_t group) const { return blocks_[format * shapes_.size() + group]; }
+  Result<void> add_blocks(const KvLayerGroup& group, const KvFormats& formats, size_t budget_bytes);
   std::byte* slot(BlockPlace place) const;
   Result<void> add_arena(size_t slot_bytes, size_t budget_bytes, KvArena arena);
   void seal(std::span<const BlockMove> moves);
 
   int32_t block_size_ = 0;
   Backend* backend_ = nullptr;
-  std::vector<KvShape> shapes_;                  // by group
-  std::vector<int32_t> num_layers_;              // by group
-  std::vector<int32_t> storage_classes_;         // by group
-  std::vector<int32_t> hadamard_;                // by group
-  std::vector<std::vector<KvLayerPart>> parts_;  // by group, of full blocks where layers differ
-  std::vector<KvSeals::Pair> sealed_pairs_;      // scratch
-  std::vector<KvArena> arenas_;                  // by size class
+  std::vector<KvShape> shapes_;              // by group
+  std::vector<int32_t> num_layers_;          // by group
+  std::vector<GroupBlocks> blocks_;          // [formats][groups]
+  std::vector<KvSeals::Pair> sealed_pairs_;  // scratch
+  std::vector<KvArena> arenas_;              // by size class
   std::vector<size_t> arena_bytes_;
 };
 

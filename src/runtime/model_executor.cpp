@@ -24,6 +24,8 @@ void ModelExecutor::update(const PlannedSequence& planned) {
     state.live = true;
     state.history.start(planned.start->tokens, planned.start->num_prompt_tokens);
     state.sampling = planned.start->sampling;
+    state.kv_format = planned.start->kv_format;
+    TM_CHECK(state.kv_format < storage_.num_formats(), "a sequence's format is one of the storage's");
     state.tables.assign(storage_.num_groups(), {});
   }
   TM_CHECK(state.live, "a planned sequence was started");

@@ -33,17 +33,15 @@ void StepSlice::add(const SequenceState& state, const RowRange& range) {
                                 .first_position = range.first_position,
                                 .first_block = table.first_block,
                                 .places = std::span(table.places).first(num_places),
-                                .storage_class = storage_.storage_class(group)});
+                                .storage_class = storage_.storage_class(state.kv_format, group),
+                                .hadamard = storage_.hadamard(state.kv_format, group)});
   }
   ranges_.push_back(range);
 }
 
 StepInputs StepSlice::inputs() {
   for (size_t group = 0; group < groups_.size(); ++group)
-    groups_[group] = {.shape = storage_.shape(group),
-                      .arenas = storage_.arenas(),
-                      .segments = segments_[group],
-                      .hadamard = storage_.hadamard(group)};
+    groups_[group] = {.shape = storage_.shape(group), .arenas = storage_.arenas(), .segments = segments_[group]};
   return {.tokens = tokens_, .positions = positions_, .groups = groups_};
 }
 

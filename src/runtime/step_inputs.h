@@ -24,6 +24,7 @@ struct SequenceTable {
 // All that the executor knows of a running sequence.
 struct SequenceState {
   bool live = false;
+  KvFormatId kv_format = 0;
   TokenHistory history;
   SamplingParams sampling;
   std::vector<SequenceTable> tables;  // by layer group

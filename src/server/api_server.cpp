@@ -261,7 +261,9 @@ HttpReply ApiServer::State::metrics() {
   shown_generation_tokens = stats.generation_tokens;
   HttpReply reply;
   reply.content_type = metrics_content_type;
-  reply.body = metrics_text(stats, counters, http.num_connections(), model->names.front());
+  std::vector<std::string> kv_formats;
+  for (const KvOffer& offer : model->kv.offers) kv_formats.push_back(offer.formats);
+  reply.body = metrics_text(stats, kv_formats, counters, http.num_connections(), model->names.front());
   return reply;
 }
 

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/block_formats.h"
 
 namespace tidemill {
 namespace {
@@ -10,16 +14,22 @@ namespace {
 // The names of a row's columns, in order.
 constexpr std::array columns = {"id", "group", "state", "format", "references", "age_ms", "tier", "tenant", "pinned"};
 
+const std::string& format_name(const EngineConfig& config, KvFormatId format, bool tail) {
+  if (format == 0) return tail ? config.kv_tail_format : config.kv_sealed_format;
+  const BetterFormat& better = config.better_formats[format - 1];
+  return tail ? better.tail_name : better.sealed_name;
+}
+
 Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
   const BlockPlace place = block.info.place;
-  const bool in_tail_format = place.size_class == tail_class(block.group);
+  const bool in_tail_format = BlockFormats::is_tail_class(place.size_class);
   Json fields = Json::array();
   fields.push_back(fmt::format("{}.{}", place.size_class, place.slot));
   fields.push_back(block.group);
   // A held block that is not full yet is a tail.
   const bool tail = block.info.state == BlockState::held && !block.sealed;
   fields.push_back(tail ? "tail" : block_state_names[static_cast<size_t>(block.info.state)]);
-  fields.push_back(in_tail_format ? config.kv_tail_format : config.kv_sealed_format);
+  fields.push_back(format_name(config, block.format, in_tail_format));
   fields.push_back(block.info.num_references);
   fields.push_back(now_ms - std::min(now_ms, block.info.since_ms));
   fields.push_back("memory");
@@ -28,24 +38,48 @@ Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
   return fields;
 }
 
-Json totals_json(const CacheTotals& totals) {
+Json formats_json(const CacheTotals& totals, const EngineConfig& config) {
+  Json formats = Json::array();
+  for (size_t i = 0; i <= config.better_formats.size(); ++i) {
+    const FormatBytes& bytes = totals.formats[i];
+    formats.push_back({{"format", format_name(config, static_cast<KvFormatId>(i), false)},
+                       {"held_bytes", bytes.held},
+                       {"cached_bytes", bytes.cached},
+                       {"idle_bytes", bytes.idle}});
+  }
+  return formats;
+}
+
+Json totals_json(const CacheTotals& totals, const EngineConfig& config) {
   const size_t occupied = totals.held_bytes + totals.cached_bytes + totals.idle_bytes;
-  return {{"budget_bytes", totals.budget_bytes}, {"wanted_bytes", totals.wanted_bytes},
-          {"held_bytes", totals.held_bytes},     {"cached_bytes", totals.cached_bytes},
-          {"idle_bytes", totals.idle_bytes},     {"unbacked_bytes", std::max(totals.budget_bytes, occupied) - occupied},
-          {"pinned_bytes", totals.pinned_bytes}, {"pins", totals.num_pins}};
+  return {
+      {"budget_bytes", totals.budget_bytes},    {"wanted_bytes", totals.wanted_bytes},
+      {"held_bytes", totals.held_bytes},        {"cached_bytes", totals.cached_bytes},
+      {"idle_bytes", totals.idle_bytes},        {"unbacked_bytes", std::max(totals.budget_bytes, occupied) - occupied},
+      {"pinned_bytes", totals.pinned_bytes},    {"pins", totals.num_pins},
+      {"formats", formats_json(totals, config)}};
 }
 
 }  // namespace
 
 Json cache_map_json(const CacheMap& map, const EngineConfig& config) {
   Json groups = Json::array();
-  for (const BlockGroup& group : config.groups) {
-    groups.push_back({{"format", config.kv_sealed_format},
-                      {"tail_format", config.kv_tail_format},
-                      {"block_bytes", group.sealed_bytes},
-                      {"tail_bytes", group.tail_bytes},
-                      {"window_tokens", group.window_tokens}});
+  const BlockFormats formats(config);
+  for (int32_t group = 0; group < formats.num_groups(); ++group) {
+    Json sizes = Json::array();
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const auto format = static_cast<KvFormatId>(i);
+      const BlockGroup& blocks = formats.group(format, group);
+      sizes.push_back({{"format", format_name(config, format, false)},
+                       {"tail_format", format_name(config, format, true)},
+                       {"block_bytes", blocks.sealed_bytes},
+                       {"tail_bytes", blocks.tail_bytes}});
+    }
+    Json entry = sizes[0];
+    entry["window_tokens"] = config.groups[static_cast<size_t>(group)].window_tokens;
+    sizes.erase(0);
+    entry["better_formats"] = std::move(sizes);
+    groups.push_back(std::move(entry));
   }
   const size_t num_rows = std::min(map.blocks.size(), most_map_rows);
   Json rows = Json::array();
@@ -53,7 +87,7 @@ Json cache_map_json(const CacheMap& map, const EngineConfig& config) {
   return {{"object", "cache"},
           {"step", map.step},
           {"block_size", config.block_size_tokens},
-          {"totals", totals_json(map.totals)},
+          {"totals", totals_json(map.totals, config)},
           {"groups", std::move(groups)},
           {"columns", columns},
           {"blocks", std::move(rows)},
@@ -74,7 +108,7 @@ Json cache_changes_json(const CacheChanges& changes, const EngineConfig& config)
   for (const CacheBlock& block : blocks) rows.push_back(row(block, changes.now_ms, config));
   return {{"step", changes.step},
           {"lost", changes.lost},
-          {"totals", totals_json(changes.totals)},
+          {"totals", totals_json(changes.totals, config)},
           {"blocks", std::move(rows)}};
 }
 

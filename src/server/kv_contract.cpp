@@ -11,46 +11,66 @@ namespace {
 
 constexpr size_t most_name_bytes = 64;
 
-void check_fidelity(Fields& fields, const std::string& name, const KvContract& contract) {
-  const std::optional<KvFidelity> asked = kv_fidelity_named(name);
-  if (!asked) return fields.fail("kv_fidelity", "must be exact, high, balanced or compact");
-  if (!contract.fidelity) {
-    return fields.fail("kv_fidelity", fmt::format("cannot be promised: the cache is in {}, whose loss was not measured "
-                                                  "for this model",
-                                                  contract.formats));
+// What a request asks for; nothing = anything will do.
+struct Wish {
+  std::optional<KvFidelity> fidelity;
+  std::optional<int32_t> rank;
+
+  bool has_fidelity(const KvOffer& offer) const {
+    return !fidelity || (offer.fidelity && *offer.fidelity <= *fidelity);
   }
-  if (*contract.fidelity <= *asked) return;
-  fields.fail("kv_fidelity", fmt::format("is {}, and the server's cache, in {}, is {}", name, contract.formats,
-                                         kv_fidelity_name(*contract.fidelity)));
+  bool has_format(const KvOffer& offer) const { return !rank || offer.rank >= *rank; }
+};
+
+std::optional<KvFidelity> read_fidelity(Fields& fields, const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  const std::optional<KvFidelity> level = kv_fidelity_named(*name);
+  if (!level) fields.fail("kv_fidelity", "must be exact, high, balanced or compact");
+  return level;
 }
 
-void check_format(Fields& fields, const std::string& name, const KvContract& contract) {
-  if (name == "auto") return;
-  const auto& known = contract.bits_by_format;
-  const auto found = std::ranges::find(known, name, &std::pair<std::string, int32_t>::first);
-  if (found == known.end()) {
-    std::string names = "auto";
-    for (const auto& [each, bits] : known) names += ", " + each;
-    return fields.fail("kv_cache_dtype", fmt::format("is \"{}\", not one of {}", printable(name, 20), names));
+std::optional<int32_t> read_format(Fields& fields, const std::optional<std::string>& name, const KvContract& contract) {
+  if (!name || *name == "auto") return std::nullopt;
+  const auto& known = contract.rank_by_format;
+  const auto found = std::ranges::find(known, *name, &std::pair<std::string, int32_t>::first);
+  if (found != known.end()) return found->second;
+  std::string names = "auto";
+  for (const auto& [each, rank] : known) names += ", " + each;
+  fields.fail("kv_cache_dtype", fmt::format("is \"{}\", not one of {}", printable(*name, 20), names));
+  return std::nullopt;
+}
+
+// "int4 (balanced), fp16 (exact)"
+std::string offers_text(const KvContract& contract) {
+  std::string text;
+  for (const KvOffer& offer : contract.offers) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", offer.formats,
+                        offer.fidelity ? kv_fidelity_name(*offer.fidelity) : "not measured for this model");
   }
-  if (found->second <= contract.least_bits) return;
-  fields.fail("kv_cache_dtype", fmt::format("is {}, of {} bits, and the server's cache, in {}, keeps {}", name,
-                                            found->second, contract.formats, contract.least_bits));
+  return text;
 }
 
 }  // namespace
 
-Json kv_cache_json(const KvContract& contract) {
-  return {{"formats", contract.formats},
-          {"fidelity", contract.fidelity ? Json(kv_fidelity_name(*contract.fidelity)) : Json()}};
+Json kv_cache_json(const KvContract& contract, KvFormatId format) {
+  const KvOffer& offer = contract.offers[format];
+  return {{"formats", offer.formats}, {"fidelity", offer.fidelity ? Json(kv_fidelity_name(*offer.fidelity)) : Json()}};
 }
 
-bool read_kv_contract(Fields& fields, const KvContract& contract) {
+std::optional<KvFormatId> read_kv_contract(Fields& fields, const KvContract& contract) {
   const auto fidelity = fields.string("kv_fidelity", most_name_bytes);
   const auto format = fields.string("kv_cache_dtype", most_name_bytes);
-  if (fidelity) check_fidelity(fields, *fidelity, contract);
-  if (format) check_format(fields, *format, contract);
-  return fidelity || format;
+  if (!fidelity && !format) return std::nullopt;
+  const Wish wish{read_fidelity(fields, fidelity), read_format(fields, format, contract)};
+  const auto enough = std::ranges::find_if(
+      contract.offers, [&](const KvOffer& offer) { return wish.has_fidelity(offer) && wish.has_format(offer); });
+  if (enough != contract.offers.end()) return static_cast<KvFormatId>(enough - contract.offers.begin());
+  const bool any_format =
+      std::ranges::any_of(contract.offers, [&](const KvOffer& offer) { return wish.has_format(offer); });
+  fields.fail(any_format ? "kv_fidelity" : "kv_cache_dtype",
+              fmt::format("is {}, and the server keeps KV blocks in {}", any_format ? *fidelity : *format,
+                          offers_text(contract)));
+  return std::nullopt;
 }
 
 }  // namespace tidemill

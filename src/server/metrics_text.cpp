@@ -65,6 +65,20 @@ double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
+void add_format_gauges(Samples& samples, const EngineStats& stats, std::span<const std::string> kv_formats) {
+  const char* help = "KV bytes by the format of their blocks; idle = they have memory that is nobody's.";
+  for (size_t i = 0; i < kv_formats.size(); ++i) {
+    const FormatBytes& bytes = stats.kv_formats[i];
+    const std::pair<const char*, size_t> states[] = {
+        {"held", bytes.held}, {"cached", bytes.cached}, {"idle", bytes.idle}};
+    for (const auto& [state, value] : states) {
+      samples.gauge("kv_cache_format_bytes", help, static_cast<double>(value),
+                    {{"format", kv_formats[i]}, {"state", state}});
+      help = "";
+    }
+  }
+}
+
 void add_gauges(Samples& samples, const EngineStats& stats, size_t num_connections) {
   samples.gauge("num_requests_running", "Sequences that hold a slot.", stats.num_requests_running);
   samples.gauge("num_requests_waiting", "Sequences that wait for a slot.", stats.num_requests_waiting);
@@ -239,10 +253,11 @@ void HttpCounters::count(RouteId route, int status) {
   ++counts_[static_cast<size_t>(route)][index];
 }
 
-std::string metrics_text(const EngineStats& stats, const HttpCounters& http, size_t num_connections,
-                         const std::string& model_name) {
+std::string metrics_text(const EngineStats& stats, std::span<const std::string> kv_formats, const HttpCounters& http,
+                         size_t num_connections, const std::string& model_name) {
   Samples samples(model_name);
   add_gauges(samples, stats, num_connections);
+  add_format_gauges(samples, stats, kv_formats);
   add_counters(samples, stats);
   // Every series exists from the start, so their number is constant.
   for (size_t route = 0; route < num_routes; ++route)

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/engine_stats.h"
@@ -28,7 +29,8 @@ class HttpCounters {
 
 inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; charset=utf-8";
 
-std::string metrics_text(const EngineStats& stats, const HttpCounters& http, size_t num_connections,
-                         const std::string& model_name);
+// kv_formats: their names, by KvFormatId.
+std::string metrics_text(const EngineStats& stats, std::span<const std::string> kv_formats, const HttpCounters& http,
+                         size_t num_connections, const std::string& model_name);
 
 }  // namespace tidemill

@@ -16,7 +16,7 @@ uint64_t key_of(BlockPlace place) {
 }  // namespace
 
 SimulatedExecutor::SimulatedExecutor(const EngineConfig& config, SimulatedOptions options)
-    : config_(config), options_(std::move(options)), states_(config.max_num_seqs) {}
+    : config_(config), formats_(config), options_(std::move(options)), states_(config.max_num_seqs) {}
 
 StepResult SimulatedExecutor::execute(const StepPlan& plan) {
   TM_CHECK(plan.step > last_step_, "steps ascend");
@@ -31,7 +31,7 @@ StepResult SimulatedExecutor::execute(const StepPlan& plan) {
     if (each.kind != MoveKind::spill && each.kind != MoveKind::fetch) continue;
     MoveTotals& totals = result.moves[static_cast<size_t>(each.kind)];
     ++totals.num_blocks;
-    totals.bytes += config_.groups[each.group].sealed_bytes;
+    totals.bytes += bytes_of(each.from);
     totals.duration_ns += options_.cost.per_moved_block.count();
   }
   for (const DiskMove& each : plan.disk_moves) move_disk(each);
@@ -54,9 +54,9 @@ void SimulatedExecutor::move(const BlockMove& move) {
       shadow(move.to) = Shadow(shadow(move.from));
       return;
     case MoveKind::seal:
-      TM_CHECK(move.from.size_class == tail_class(move.group) &&
-                   move.to.size_class == sealed_class(config_.groups[move.group], move.group),
-               "sealing goes from a tail to a storage slot");
+      TM_CHECK(formats_.is_tail_class(move.from.size_class) && move.to.size_class == move.from.size_class + 1 &&
+                   formats_.is_sealed_class(move.to.size_class) && formats_.group_of(move.to.size_class) == move.group,
+               "sealing goes from a tail to a storage slot of its format");
       shadow(move.to) = Shadow(shadow(move.from));
       for (State& state : states_) {
         if (!state.live) continue;
@@ -101,7 +101,7 @@ void SimulatedExecutor::move_disk(const DiskMove& move) {
     if (ok) shadow(move.memory) = found->second.shadow;
     if (!ok) disk_.erase(key_of(move.disk));
   }
-  new_ends_.push_back({.ok = ok, .bytes = ok ? config_.groups[move.group].sealed_bytes : 0, .duration_ns = 1});
+  new_ends_.push_back({.ok = ok, .bytes = ok ? bytes_of(move.memory) : 0, .duration_ns = 1});
 }
 
 void SimulatedExecutor::take_disk_ends(std::vector<DiskEnd>& ends) {
@@ -110,20 +110,23 @@ void SimulatedExecutor::take_disk_ends(std::vector<DiskEnd>& ends) {
 }
 
 void SimulatedExecutor::move_to_host(const BlockMove& move) {
-  const BlockGroup& group = config_.groups[move.group];
-  TM_CHECK(move.from.size_class == move.to.size_class && move.from.size_class == sealed_class(group, move.group),
+  TM_CHECK(move.from.size_class == move.to.size_class && formats_.is_sealed_class(move.from.size_class),
            "what moves out is sealed, and keeps its format");
-  TM_CHECK((move.to.slot + size_t{1}) * group.sealed_bytes <= config_.kv_host_bytes,
+  TM_CHECK((move.to.slot + size_t{1}) * bytes_of(move.to) <= config_.kv_host_bytes,
            "a slot of the host tier lies within its budget");
   const auto found = shadows_.find(key_of(move.from));
   TM_CHECK(found != shadows_.end(), "what moves out was written");
   host_[key_of(move.to)] = found->second;
 }
 
+size_t SimulatedExecutor::bytes_of(BlockPlace place) const {
+  TM_CHECK(place.size_class < formats_.num_classes(), "a block's size class exists");
+  const BlockGroup& group = formats_.group(formats_.format_of(place.size_class), formats_.group_of(place.size_class));
+  return formats_.is_tail_class(place.size_class) ? group.tail_bytes : group.sealed_bytes;
+}
+
 SimulatedExecutor::Shadow& SimulatedExecutor::shadow(BlockPlace place) {
-  TM_CHECK(place.size_class < 2 * config_.groups.size(), "a block's size class exists");
-  const BlockGroup& group = config_.groups[place.size_class / 2];
-  const size_t bytes = place.size_class % 2 == 0 ? group.tail_bytes : group.sealed_bytes;
+  const size_t bytes = bytes_of(place);
   const size_t largest = std::max(config_.kv_budget_bytes, config_.kv_largest_budget_bytes);
   TM_CHECK((place.slot + size_t{1}) * bytes <= largest, "a block's slot lies within the budget");
   Shadow& found = shadows_[key_of(place)];
@@ -147,6 +150,7 @@ void SimulatedExecutor::update(const PlannedSequence& planned) {
     state.live = true;
     state.num_prompt_tokens = planned.start->num_prompt_tokens;
     state.sampling = planned.start->sampling;
+    state.kv_format = planned.start->kv_format;
     state.tables.resize(config_.groups.size());
     for (TokenId token : planned.start->tokens) add_token(state, token);
     TM_CHECK(planned.new_tokens.empty(), "a starting sequence brings its tokens at once");
@@ -179,14 +183,14 @@ void SimulatedExecutor::write_rows(const PlannedSequence& planned) {
   TM_CHECK(!planned.draw || end == static_cast<int32_t>(state.tokens.size()), "a draw follows the last known token");
   const int32_t size = config_.block_size_tokens;
   for (int32_t group = 0; group < static_cast<int32_t>(config_.groups.size()); ++group) {
-    const BlockGroup& format = config_.groups[group];
+    const BlockGroup& format = formats_.group(state.kv_format, group);
     for (int32_t position = planned.first_position; position < end; ++position) {
       const BlockPlace place = place_of(state, group, position);
       const int32_t block_start = position / size * size;
       const bool filled_at_once = block_start >= planned.first_position && block_start + size <= end;
-      TM_CHECK(
-          format.same_format || place.size_class == (filled_at_once ? sealed_class(format, group) : tail_class(group)),
-          "a block that is not filled at once is a tail");
+      TM_CHECK(place.size_class == (filled_at_once ? formats_.sealed_class(state.kv_format, group)
+                                                   : formats_.tail_class(state.kv_format, group)),
+               "a block that is not filled at once is a tail");
       TM_CHECK(format.same_format || filled_at_once || end <= block_start + size,
                "a chunk does not run over the end of a tail it did not begin");
       shadow(place)[position % size] = state.digests[position];
@@ -203,6 +207,8 @@ void SimulatedExecutor::check_reads(const PlannedSequence& planned) const {
     const int32_t window = config_.groups[group].window_tokens;
     const int32_t begin = window == 0 ? 0 : std::max(0, planned.first_position - window + 1);
     for (int32_t position = begin; position < end; ++position) {
+      TM_CHECK(formats_.format_of(place_of(state, group, position).size_class) == state.kv_format,
+               "all blocks of a sequence are in its format");
       const auto found = shadows_.find(key_of(place_of(state, group, position)));
       TM_CHECK(
           found != shadows_.end() && found->second[position % config_.block_size_tokens] == state.digests[position],

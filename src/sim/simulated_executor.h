@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/block_formats.h"
 #include "engine/engine_config.h"
 #include "engine/executor.h"
 #include "sim/cost_model.h"
@@ -55,6 +56,7 @@ class SimulatedExecutor final : public Executor {
     std::vector<uint64_t> digests;  // [tokens.size()]: of tokens[0..i]
     int32_t num_prompt_tokens = 0;
     SamplingParams sampling;
+    KvFormatId kv_format = 0;
     std::vector<Table> tables;
   };
   // Contents of a block: the digest at each of its positions; 0 = nothing there.
@@ -71,8 +73,10 @@ class SimulatedExecutor final : public Executor {
   void add_token(State& state, TokenId token) const;
   BlockPlace place_of(const State& state, int32_t group, int32_t position) const;
   Shadow& shadow(BlockPlace place);
+  size_t bytes_of(BlockPlace place) const;
 
   EngineConfig config_;
+  BlockFormats formats_;
   SimulatedOptions options_;
   uint64_t last_step_ = 0;
   std::vector<State> states_;                     // by slot

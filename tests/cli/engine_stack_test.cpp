@@ -50,6 +50,21 @@ TEST_F(EngineStackTest, EveryFileMayNameEndTokens) {
   }
 }
 
+TEST_F(EngineStackTest, TheCacheKeepsTheFormatsThatRequestsMayAskFor) {
+  options_.kv_choice.both = KvFormat::int4;
+  options_.kv_request_formats = {KvFormat::fp16, KvFormat::nvfp4, KvFormat::int8};
+  const auto stack = load_engine_stack(options_, nullptr);
+  ASSERT_TRUE(stack.ok()) << stack.error().message;
+  const EngineConfig& config = (*stack)->engine_config;
+  ASSERT_EQ(config.better_formats.size(), 2u);
+  EXPECT_EQ(config.better_formats[0].sealed_name, "int8");
+  EXPECT_EQ(config.better_formats[1].sealed_name, "fp16");
+  EXPECT_GT(config.better_formats[0].groups[0].sealed_bytes, config.groups[0].sealed_bytes);
+  EXPECT_EQ(config.better_formats[1].groups[0].sealed_bytes, config.groups[0].tail_bytes);
+  EXPECT_EQ((*stack)->kv_better[1].fidelity, KvFidelity::exact);
+  EXPECT_EQ((*stack)->kv_better[0].fidelity, std::nullopt) << "never measured for this file";
+}
+
 class EventCollector final : public EventListener {
  public:
   void publish(std::vector<RequestEvent> events) override {

@@ -44,9 +44,13 @@ class RecyclingListener final : public EventListener {
   std::vector<RequestEvent> spare_;
 };
 
-TEST(Allocation, AStepOfSixtyFourStreamsAllocatesNothingBetweenTheEndsOfBlocks) {
-  if (!allocations_are_counted) GTEST_SKIP() << "a sanitizer counts allocations itself";
+// num_formats: in which the streams' blocks are kept, by turns.
+void expect_no_allocations(int32_t num_formats) {
   EngineConfig config = pool_config(2000, 64, 1024);
+  for (int32_t i = 1; i < num_formats; ++i) {
+    BlockGroup group{.tail_bytes = 150, .sealed_bytes = 80, .same_format = false, .window_tokens = 0};
+    config.better_formats.push_back({.groups = {group}, .tail_name = "t", .sealed_name = "s", .key = "s"});
+  }
   config.max_num_seqs = 64;
   config.max_num_batched_tokens = 512;
   config.itl_multiple = 2.3;
@@ -56,6 +60,7 @@ TEST(Allocation, AStepOfSixtyFourStreamsAllocatesNothingBetweenTheEndsOfBlocks) 
   for (int32_t i = 0; i < 64; ++i) {
     Request request = make_request(64, 400, i);
     request.latency_class = static_cast<LatencyClass>(i % 3);
+    request.kv_format = static_cast<KvFormatId>(i % num_formats);
     ASSERT_TRUE(std::holds_alternative<RequestId>(engine.submit(std::move(request))));
   }
   while (listener.num_events < 64 * 140) engine.step_once();  // everybody decodes
@@ -82,6 +87,16 @@ TEST(Allocation, AStepOfSixtyFourStreamsAllocatesNothingBetweenTheEndsOfBlocks) 
   EXPECT_EQ(num_between, 0u);
   // A block that fills enters the prefix cache with its tokens: 2 or 3 blocks of 64 streams here.
   EXPECT_LE(num_at_ends, 64u * 3 * 8);
+}
+
+TEST(Allocation, AStepOfSixtyFourStreamsAllocatesNothingBetweenTheEndsOfBlocks) {
+  if (!allocations_are_counted) GTEST_SKIP() << "a sanitizer counts allocations itself";
+  expect_no_allocations(1);
+}
+
+TEST(Allocation, NorDoesAStepOfStreamsInTwoFormats) {
+  if (!allocations_are_counted) GTEST_SKIP() << "a sanitizer counts allocations itself";
+  expect_no_allocations(2);
 }
 
 }  // namespace

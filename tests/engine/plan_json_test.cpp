@@ -15,6 +15,7 @@ TEST(PlanJson, ARecordedRunReplays) {
   EngineConfig config = pool_config(16, 16);
   config.groups = {{.tail_bytes = 100, .sealed_bytes = 40, .same_format = false, .window_tokens = 0},
                    {.tail_bytes = 50, .sealed_bytes = 50, .same_format = true, .window_tokens = 20}};
+  config.better_formats = {{.groups = config.groups, .tail_name = "t", .sealed_name = "s", .key = "s"}};
   std::vector<std::string> plans, results;
   SimulatedOptions options;
   options.observer = [&](const StepPlan& plan, const StepResult& result) {
@@ -25,6 +26,7 @@ TEST(PlanJson, ARecordedRunReplays) {
   for (int32_t i = 0; i < 6; ++i) {
     Request request = make_request(50, 60, i);
     request.num_choices = 1 + i % 2;
+    request.kv_format = static_cast<KvFormatId>(i % 2);
     request.prompt_logprobs = i % 3 - 1;
     request.sampling.logprobs = 2;
     request.sampling.temperature = 0.5f;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 #include "engine/engine_harness.h"
 
@@ -33,8 +34,47 @@ std::vector<Shape> shapes() {
     config.groups = {{.tail_bytes = 100, .sealed_bytes = 30, .same_format = false, .window_tokens = 0}};
     config.kv_budget_bytes = 1200;
   };
+  // Two more formats: one whose full blocks are other bytes than their tails, and one whose are not.
+  const auto with_better_formats = [](EngineConfig& config) {
+    config.kv_format_key = "usual";
+    for (const auto& [name, tail, sealed] : {std::tuple{"better", 100, 55}, std::tuple{"best", 120, 120}}) {
+      BetterFormat format{.groups = config.groups, .tail_name = name, .sealed_name = name, .key = name};
+      for (BlockGroup& group : format.groups) {
+        group.tail_bytes = static_cast<size_t>(tail);
+        group.sealed_bytes = static_cast<size_t>(sealed);
+        group.same_format = tail == sealed;
+      }
+      config.better_formats.push_back(format);
+    }
+  };
   return {
       {"tiny", tiny},
+      {"formats", with(tiny,
+                       [&](EngineConfig& c) {
+                         encoded(c);
+                         with_better_formats(c);
+                       })},
+      {"formats_windowed_host_tier", with(tiny,
+                                          [&](EngineConfig& c) {
+                                            windowed(c);
+                                            with_better_formats(c);
+                                            c.kv_budget_bytes = 3000;
+                                            c.kv_host_bytes = 1200;
+                                          })},
+      {"formats_encoded_host_and_disk_tiers", with(tiny,
+                                                   [&](EngineConfig& c) {
+                                                     encoded(c);
+                                                     with_better_formats(c);
+                                                     c.kv_host_bytes = 700;
+                                                     c.kv_disk_bytes = 4000;
+                                                     c.kv_disk_class_bytes = {0, 40, 0, 70, 140, 0};
+                                                   })},
+      {"formats_reserve_full", with(tiny,
+                                    [&](EngineConfig& c) {
+                                      with_better_formats(c);
+                                      c.kv_reserve = KvReserve::full;
+                                      c.kv_budget_bytes = 4000;
+                                    })},
       {"tinier_than_the_context", with(tiny,
                                        [](EngineConfig& c) {
                                          c.kv_budget_bytes = 1100;
@@ -128,7 +168,7 @@ std::vector<Shape> shapes() {
 
 class RandomOperations : public testing::TestWithParam<Shape> {};
 
-Request random_request(std::mt19937& random) {
+Request random_request(std::mt19937& random, size_t num_formats) {
   const auto pick = [&](int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
@@ -145,12 +185,14 @@ Request random_request(std::mt19937& random) {
   request.prompt_logprobs = pick(0, 5) == 0 ? 1 : -1;
   request.sampling.logprobs = pick(0, 2) == 0 ? 2 : -1;
   request.want_progress = pick(0, 1) == 0;
+  if (num_formats > 1) request.kv_format = static_cast<KvFormatId>(pick(0, static_cast<int32_t>(num_formats) - 1));
   if (pick(0, 3) == 0) request.sampling.stop_token_ids = {pick(0, 30), pick(0, 30)};
   return request;
 }
 
 // What the request gets alone, in a pool that is large enough, without any cache.
-std::vector<Answer> reference(const Request& request, int32_t context) {
+std::vector<Answer> reference(Request request, int32_t context) {
+  request.kv_format = 0;  // a simulated token is the same in every format
   Harness harness(with(pool_config(400, 16, context), [](EngineConfig& c) { c.prefix_caching = false; }),
                   {.vocab_size = 60});
   const RequestId id = harness.submit(request);
@@ -174,7 +216,7 @@ TEST_P(RandomOperations, EveryAnswerIsTheOneItGetsAlone) {
   for (int operation = 0; operation < 1500; ++operation) {
     const int32_t what = pick(0, 9);
     if (what <= 2) {
-      const Request request = random_request(random);
+      const Request request = random_request(random, 1 + config.better_formats.size());
       auto result = harness.engine().submit(request);
       if (const RequestId* id = std::get_if<RequestId>(&result)) requests[*id] = request;
     } else if (what == 3 && !requests.empty()) {

@@ -28,7 +28,8 @@ int64_t num_operations() {
   return given != nullptr ? std::atoll(given) : 150'000;
 }
 
-// A full group whose blocks are encoded when full, and a windowed one of one format.
+// A full group whose blocks are encoded when full, and a windowed one whose are not; a better format, in which none
+// are.
 EngineConfig config_of(EvictionPolicy policy) {
   EngineConfig config;
   config.groups = {{.tail_bytes = 100, .sealed_bytes = 40, .same_format = false, .window_tokens = 0},
@@ -39,7 +40,14 @@ EngineConfig config_of(EvictionPolicy policy) {
   config.max_num_batched_tokens = longest_chunk;
   config.kv_host_bytes = 500;
   config.kv_disk_bytes = 3200;
-  config.kv_disk_class_bytes = {0, 56, 90, 0};
+  config.kv_disk_class_bytes = {0, 56, 90, 0, 120, 0, 90, 0};
+  config.kv_format_key = "usual";
+  config.better_formats = {
+      {.groups = {{.tail_bytes = 100, .sealed_bytes = 100, .same_format = true, .window_tokens = 0},
+                  {.tail_bytes = 70, .sealed_bytes = 70, .same_format = true, .window_tokens = window}},
+       .tail_name = "better",
+       .sealed_name = "better",
+       .key = "better"}};
   config.eviction = policy;
   config.kv_hash_key = HashKey{9};
   return config;
@@ -59,17 +67,19 @@ class Bytes {
   }
 
  private:
-  std::array<std::deque<Rows>, 4> rows_;
+  std::array<std::deque<Rows>, 8> rows_;
 };
 
 class Operations {
  public:
   Operations(EvictionPolicy policy, uint32_t seed) : random_(seed), config_(config_of(policy)) {
     kv_ = std::make_unique<KvAllocator>(config_);
-    for (int32_t i = 0; i < 6; ++i) {  // two tenants that must never share, with requests of every class
+    // Two tenants that must never share, with requests of every class; those of one class in the better format.
+    for (int32_t i = 0; i < 6; ++i) {
       LiveRequest& request = requests_.emplace_back();
       request.request.cache_tenant = i % 2 == 0 ? "a" : "b";
       request.request.latency_class = static_cast<LatencyClass>(i / 2);
+      request.request.kv_format = i / 2 == 1;
       request.root = kv_->root_of(request);
       request.owner = kv_->owner_of(request);
     }
@@ -110,11 +120,13 @@ class Operations {
   static int32_t branch(int32_t chain, int32_t position) {
     return position < 9 ? chain / 6 : position < 18 ? chain / 3 : chain;
   }
-  // The row that a sequence of this chain and tenant writes at a position.
+  // The row that a sequence of this chain, tenant and format writes at a position.
   static Row row_of(const Sequence& sequence, int32_t chain, int32_t position) {
     const bool is_a = sequence.request->request.cache_tenant == "a";
+    const Row format = sequence.request->request.kv_format;
     const Row part = position < 9 ? 1 : position < 18 ? 2 : 3;
-    return 1 + static_cast<Row>(position) + 32 * (static_cast<Row>(branch(chain, position)) + 16 * (part + 4 * is_a));
+    return 1 + static_cast<Row>(position) +
+           32 * (static_cast<Row>(branch(chain, position)) + 16 * (part + 4 * is_a + 8 * format));
   }
 
   void one() {
@@ -155,7 +167,8 @@ class Operations {
       ++done_["waits for the disk"];
       return;
     }
-    const size_t needed = kv_->bytes_for_tokens(sequence.num_tokens()) - kv_->shared_bytes(sequence, num_hit);
+    const size_t needed = kv_->bytes_for_tokens(sequence.num_tokens(), sequence.request->request.kv_format) -
+                          kv_->shared_bytes(sequence, num_hit);
     if (needed > kv_->pool().available_bytes()) {
       ++done_["refused"];
       erase(index);
@@ -352,6 +365,9 @@ class Operations {
     const Sequence& sequence = *live.sequence;
     for (size_t group = 0; group < sequence.tables.size(); ++group) {
       const BlockTable& table = sequence.tables[group];
+      for (BlockPlace place : table.places()) {
+        ASSERT_EQ(kv_->formats().format_of(place.size_class), sequence.request->request.kv_format);
+      }
       const int32_t first = group == 0 ? 0 : std::max(0, sequence.num_computed - window + 1);
       for (int32_t position = first; position < sequence.num_computed; ++position) {
         ASSERT_EQ(pool_.at(table.place(position / block_size))[position % block_size],

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "compute/backend.h"
+#include "engine/block_formats.h"
 #include "engine/engine.h"
 #include "model/loader.h"
 #include "model/model_files.h"
@@ -64,6 +65,7 @@ struct Variant {
   PolicyKind policy = PolicyKind::first_come;
   uint32_t order_seed = 1;  // when each request joins
   KvFormats formats{};
+  std::vector<KvFormats> better{};  // requests say which
 };
 
 struct Outcome {
@@ -107,6 +109,12 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   const KvFormats& formats = variant.formats;
   EngineConfig engine_config;
   engine_config.groups = block_groups((*model)->kv_layout(), variant.block_size, formats);
+  for (const KvFormats& better : variant.better) {
+    engine_config.better_formats.push_back({.groups = block_groups((*model)->kv_layout(), variant.block_size, better),
+                                            .tail_name = "tail",
+                                            .sealed_name = kv_formats_text(better),
+                                            .key = kv_format_key(better, variant.block_size)});
+  }
   for (const BlockGroup& group : engine_config.groups)
     engine_config.kv_budget_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_blocks);
   for (const BlockGroup& group : engine_config.groups)
@@ -121,19 +129,20 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   engine_config.policy = variant.policy;
   engine_config.prefix_caching = variant.prefix_caching;
   auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes,
-                                 backend->get());
+                                 backend->get(), variant.better);
   EXPECT_TRUE(storage.ok());
-  auto host = HostTier::make(engine_config.kv_host_bytes, sealed_class_bytes(engine_config.groups));
+  auto host = HostTier::make(engine_config.kv_host_bytes, BlockFormats(engine_config).sealed_class_bytes());
   EXPECT_TRUE(host.ok());
   std::unique_ptr<DiskFile> disk;
   if (!variant.disk_path.empty()) {
-    const std::vector<size_t> bytes = sealed_class_bytes(engine_config.groups);
+    const std::vector<size_t> bytes = BlockFormats(engine_config).sealed_class_bytes();
     engine_config.kv_disk_bytes = size_t{1} << 30;
     engine_config.kv_disk_class_bytes = DiskFile::record_bytes(bytes, variant.block_size);
     auto opened = DiskFile::open({.path = variant.disk_path,
                                   .budget_bytes = engine_config.kv_disk_bytes,
                                   .identity = model_folder,
                                   .payload_bytes = bytes,
+                                  .groups = BlockFormats(engine_config).class_groups(),
                                   .block_size_tokens = variant.block_size});
     EXPECT_TRUE(opened.ok());
     disk = *std::move(opened);
@@ -358,6 +367,71 @@ TEST_P(EncodedCompanyTest, FormatsGiveAnswersOfTheirOwn) {
   for (size_t i = 0; i < requests_.size(); ++i) num_different += plain.answers[i][0] != alone_.answers[i][0];
   EXPECT_GT(num_different, 0);
 }
+
+// Requests that ask for more than the cache's usual format get the answers of a server whose usual format that is.
+class FormatsCompanyTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static KvFormatId format_of(size_t request) { return static_cast<KvFormatId>(request % 3); }
+
+  // The requests of one format, alone on a server that has it as its usual one.
+  Outcome on_own_server(size_t format) const {
+    return run(GetParam(), {.name = "alone", .block_size = 16, .prefix_caching = false, .formats = formats_[format]},
+               requests_, true);
+  }
+  void expect_same_as_alone(Variant variant) {
+    SCOPED_TRACE(variant.name);
+    variant.formats = formats_[0];
+    variant.better = {formats_[1], formats_[2]};
+    std::vector<Request> requests = requests_;
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].kv_format = format_of(i);
+    const Outcome outcome = run(GetParam(), variant, requests, false);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      for (int32_t choice = 0; choice < requests[i].num_choices; ++choice) {
+        EXPECT_TRUE(outcome.answers[i][choice] == alone_[format_of(i)].answers[i][choice])
+            << "request " << i << " choice " << choice;
+      }
+    }
+    EXPECT_EQ(outcome.stats.kv_held_bytes, 0u);
+    last_stats_ = outcome.stats;
+  }
+
+  const std::vector<KvFormats> formats_ = {
+      {.sealed = KvFormat::int4, .rotate = true}, {.sealed = KvFormat::int8}, {.sealed = KvFormat::fp16}};
+  const std::vector<Request> requests_ = make_requests(24);
+  const std::vector<Outcome> alone_ = {on_own_server(0), on_own_server(1), on_own_server(2)};
+  EngineStats last_stats_;
+};
+
+TEST_P(FormatsCompanyTest, AnswersAreThoseOfAServerOfTheirFormat) {
+  expect_same_as_alone({.name = "together", .threads = 2, .block_size = 16, .chunk = 40});
+  EXPECT_GT(last_stats_.prefix_cache_hits, 0u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_GT(last_stats_.kv_formats[i].cached, 0u) << i;
+  expect_same_as_alone({.name = "chunks of 17", .block_size = 16, .chunk = 17, .max_rows = 20, .order_seed = 3});
+  expect_same_as_alone({.name = "kv cache off", .block_size = 16, .max_num_seqs = 4, .kv_cache = false});
+}
+
+TEST_P(FormatsCompanyTest, AlsoWhereBlocksAreScarce) {
+  // In blocks of int4; the longest request takes 12 of fp16, which are more than three times as large. Gemma's windowed
+  // layers give blocks back.
+  const int32_t num_blocks = GetParam() == "gemma3" ? 28 : 46;
+  expect_same_as_alone({.name = "preempted", .block_size = 16, .num_blocks = num_blocks});
+  EXPECT_GT(last_stats_.num_preemptions, 0u);
+  expect_same_as_alone({.name = "host tier", .block_size = 16, .num_blocks = num_blocks, .num_host_blocks = 200});
+  EXPECT_GT(last_stats_.ladder.moves[static_cast<size_t>(MoveKind::spill)].num_blocks, 0u);
+}
+
+TEST_P(FormatsCompanyTest, AlsoFromDisk) {
+  testing::TemporaryFolder folder;
+  const Variant variant{.name = "disk", .block_size = 16, .disk_path = (folder.path() / "kv").string()};
+  expect_same_as_alone(variant);
+  EXPECT_GT(last_stats_.ladder.disk.stored.num_blocks, 0u);
+  expect_same_as_alone(variant);
+  EXPECT_GT(last_stats_.ladder.disk.loaded.num_blocks, 0u);
+  EXPECT_EQ(last_stats_.ladder.disk.num_failed_loads, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(TinyModels, FormatsCompanyTest, ::testing::Values("llama", "gemma3"),
+                         [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, EncodedCompanyTest,
                          ::testing::Values(std::tuple{"llama", "int8"}, std::tuple{"gemma3", "int8"},

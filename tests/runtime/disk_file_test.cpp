@@ -22,6 +22,7 @@ class DiskFileTest : public ::testing::Test {
             .budget_bytes = 1 << 20,
             .identity = "a model",
             .payload_bytes = {payload, 0, 0, 700},
+            .groups = {0, 0, 1, 1},
             .block_size_tokens = block_size};
   }
   std::unique_ptr<DiskFile> open() {

@@ -8,11 +8,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr int int4 = 1, fp8 = 2, int8 = 3, fp16 = 4, fp32 = 5;
+
+// A cache in int8 that can also keep fp16, and nothing more.
 KvContract int8_cache(std::optional<KvFidelity> fidelity) {
-  return {.formats = "int8",
-          .fidelity = fidelity,
-          .least_bits = 8,
-          .bits_by_format = {{"fp32", 32}, {"fp16", 16}, {"int8", 8}, {"fp8_e4m3", 8}, {"int4", 4}}};
+  return {.offers = {{"int8", fidelity, int8}, {"fp16", KvFidelity::exact, fp16}},
+          .rank_by_format = {{"fp32", fp32}, {"fp16", fp16}, {"int8", int8}, {"fp8_e4m3", fp8}, {"int4", int4}}};
+}
+
+// What a request gets; nothing where it is refused or did not ask.
+std::optional<KvFormatId> given(const Json& body, const KvContract& contract) {
+  Fields fields(body);
+  return read_kv_contract(fields, contract);
 }
 
 // The sentence of the refusal; "" where there is none.
@@ -22,27 +29,42 @@ std::string refusal(const Json& body, const KvContract& contract) {
   return fields.failed() ? fields.error()->message : "";
 }
 
-TEST(KvContractTest, WhatTheCacheKeepsIsAccepted) {
+TEST(KvContractTest, WhatTheCacheKeepsAnywayIsGivenFirst) {
   const KvContract high = int8_cache(KvFidelity::high);
-  for (const char* level : {"high", "balanced", "compact"}) EXPECT_EQ(refusal({{"kv_fidelity", level}}, high), "");
+  for (const char* level : {"high", "balanced", "compact"}) EXPECT_EQ(given({{"kv_fidelity", level}}, high), 0);
   for (const char* format : {"auto", "int8", "fp8_e4m3", "int4"})
-    EXPECT_EQ(refusal({{"kv_cache_dtype", format}}, high), "");
-  EXPECT_EQ(refusal({{"kv_fidelity", "high"}, {"kv_cache_dtype", "int4"}}, high), "");
+    EXPECT_EQ(given({{"kv_cache_dtype", format}}, high), 0) << format;
+  EXPECT_EQ(given({{"kv_fidelity", "high"}, {"kv_cache_dtype", "int4"}}, high), 0);
+  EXPECT_EQ(given(Json::object(), high), std::nullopt);
   EXPECT_EQ(refusal(Json::object(), high), "");
 }
 
-TEST(KvContractTest, WhatItDoesNotKeepIsRefusedByName) {
+TEST(KvContractTest, MoreIsGivenToWhoAsksForIt) {
   const KvContract high = int8_cache(KvFidelity::high);
-  EXPECT_THAT(refusal({{"kv_fidelity", "exact"}}, high), HasSubstr("in int8, is high"));
-  EXPECT_THAT(refusal({{"kv_cache_dtype", "fp16"}}, high), HasSubstr("16 bits"));
+  EXPECT_EQ(given({{"kv_fidelity", "exact"}}, high), 1);
+  EXPECT_EQ(given({{"kv_cache_dtype", "fp16"}}, high), 1);
   // The stricter of the two counts.
-  EXPECT_NE(refusal({{"kv_fidelity", "compact"}, {"kv_cache_dtype", "fp16"}}, high), "");
-  EXPECT_NE(refusal({{"kv_fidelity", "exact"}, {"kv_cache_dtype", "int4"}}, high), "");
+  EXPECT_EQ(given({{"kv_fidelity", "compact"}, {"kv_cache_dtype", "fp16"}}, high), 1);
+  EXPECT_EQ(given({{"kv_fidelity", "exact"}, {"kv_cache_dtype", "int4"}}, high), 1);
+}
+
+TEST(KvContractTest, WhatNoOfferIsEnoughForIsRefusedByName) {
+  const KvContract high = int8_cache(KvFidelity::high);
+  EXPECT_THAT(refusal({{"kv_cache_dtype", "fp32"}}, high),
+              HasSubstr("kv_cache_dtype is fp32, and the server keeps KV blocks in int8 (high), fp16 (exact)"));
+  KvContract alone = high;
+  alone.offers.pop_back();
+  EXPECT_THAT(refusal({{"kv_fidelity", "exact"}}, alone), HasSubstr("kv_fidelity is exact"));
+  EXPECT_THAT(refusal({{"kv_fidelity", "exact"}, {"kv_cache_dtype", "int4"}}, alone),
+              HasSubstr("kv_fidelity is exact"));
 }
 
 TEST(KvContractTest, NothingIsPromisedThatWasNotMeasured) {
-  EXPECT_THAT(refusal({{"kv_fidelity", "compact"}}, int8_cache(std::nullopt)), HasSubstr("not measured"));
-  EXPECT_EQ(refusal({{"kv_cache_dtype", "int8"}}, int8_cache(std::nullopt)), "");
+  KvContract unknown = int8_cache(std::nullopt);
+  EXPECT_EQ(given({{"kv_fidelity", "compact"}}, unknown), 1);  // what is exact needs no measurement
+  EXPECT_EQ(given({{"kv_cache_dtype", "int8"}}, unknown), 0);
+  unknown.offers.pop_back();
+  EXPECT_THAT(refusal({{"kv_fidelity", "compact"}}, unknown), HasSubstr("int8 (not measured for this model)"));
 }
 
 TEST(KvContractTest, OtherWordsAreRefused) {
@@ -53,14 +75,9 @@ TEST(KvContractTest, OtherWordsAreRefused) {
 }
 
 TEST(KvContractTest, TheReplySaysWhatWasUsed) {
-  const Json asked = {{"kv_fidelity", "high"}};
-  Fields fields(asked);
-  EXPECT_TRUE(read_kv_contract(fields, int8_cache(KvFidelity::high)));
-  const Json nothing = Json::object();
-  Fields none(nothing);
-  EXPECT_FALSE(read_kv_contract(none, int8_cache(KvFidelity::high)));
-  EXPECT_EQ(kv_cache_json(int8_cache(KvFidelity::high)), (Json{{"formats", "int8"}, {"fidelity", "high"}}));
-  EXPECT_TRUE(kv_cache_json(int8_cache(std::nullopt))["fidelity"].is_null());
+  EXPECT_EQ(kv_cache_json(int8_cache(KvFidelity::high), 0), (Json{{"formats", "int8"}, {"fidelity", "high"}}));
+  EXPECT_EQ(kv_cache_json(int8_cache(KvFidelity::high), 1), (Json{{"formats", "fp16"}, {"fidelity", "exact"}}));
+  EXPECT_TRUE(kv_cache_json(int8_cache(std::nullopt), 0)["fidelity"].is_null());
 }
 
 }  // namespace

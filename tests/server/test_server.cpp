@@ -335,6 +335,7 @@ void TestServer::make_ready() {
   model.thinking = find_thinking_marks(options_.chat_template);
   model.max_model_len_tokens = options_.engine.max_model_len_tokens;
   model.default_sampling.end_token_ids = {eos_id};
+  model.kv = options_.kv;
   model.created_unix_s = 1700000000;
   server_->set_ready(*engine_, std::move(model));
 }

@@ -92,6 +92,7 @@ struct TestOptions {
   bool with_bos = true;
   bool ready = true;
   std::vector<std::string> names{"tiny"};
+  KvContract kv;
   TestOptions();
 };
 

@@ -50,13 +50,14 @@ std::vector<std::string> names_of(const ServeOptions& options, const EngineStack
 }
 
 KvContract kv_contract(const EngineStack& stack) {
-  const auto& [keys, values] = stack.kv_formats.sealed;
-  KvContract contract;
-  contract.formats = kv_formats_text(stack.kv_formats);
-  contract.fidelity = stack.kv_fidelity;
-  contract.least_bits = std::min(code_bits(keys.format), code_bits(values.format));
+  KvContract contract{.offers = {}, .rank_by_format = {}};
+  const auto offer = [&contract](const KvFormats& formats, std::optional<KvFidelity> fidelity) {
+    contract.offers.push_back({kv_formats_text(formats), fidelity, kv_format_rank(formats)});
+  };
+  offer(stack.kv_formats, stack.kv_fidelity);
+  for (const KvFormatsWithLevel& better : stack.kv_better) offer(better.formats, better.fidelity);
   for (const KvFormat format : all_kv_formats)
-    contract.bits_by_format.emplace_back(kv_format_name(format), code_bits(format));
+    contract.rank_by_format.emplace_back(kv_format_name(format), kv_format_rank(format));
   return contract;
 }
 
@@ -123,6 +124,12 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
               bytes_text(static_cast<uint64_t>(
                              kv_bytes_per_token(stack.model->kv_layout(), memory.block_size_tokens, stack.kv_formats)))
                   .c_str());
+  if (!stack.kv_better.empty()) {
+    std::string names;
+    for (const KvFormatsWithLevel& better : stack.kv_better)
+      names += (names.empty() ? "" : ", ") + kv_formats_text(better.formats);
+    std::printf("         requests may ask for a KV cache in %s\n", names.c_str());
+  }
   const int32_t tokens = std::min(example_tokens, engine.max_model_len_tokens);
   const auto fit = [&](int32_t length) {
     return static_cast<long long>(num_sequences_that_fit(memory, stack.model->kv_layout(), stack.kv_formats, length));

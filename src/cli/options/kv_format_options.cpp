@@ -2,6 +2,7 @@
 
 #include "base/printable.h"
 #include "cli/options/values.h"
+#include "engine/engine_config.h"
 
 namespace tidemill {
 namespace {
@@ -40,6 +41,24 @@ Result<void> set_skipped_layers(const std::string& text, KvFormatChoice& target)
   return {};
 }
 
+// "fp16,fp32"
+Result<void> set_request_formats(const std::string& text, std::vector<KvFormat>& target) {
+  target.clear();
+  if (text == "none") return {};
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::optional<KvFormat> format = kv_format_named(item);
+    if (!format) return error("{} is neither 'none' nor one of {}", printable(item), kv_format_names());
+    if (target.size() == most_kv_formats - 1) {
+      return error("requests may ask for at most {} formats besides the server's own", most_kv_formats - 1);
+    }
+    target.push_back(*format);
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_kv_format_options(OptionList& list, KvFormatChoice& target) {
@@ -64,6 +83,14 @@ void add_kv_format_options(OptionList& list, KvFormatChoice& target) {
               "positions; auto = channel for int4.");
   list.choice("--kv-rotation", &target.rotate, {{"auto", std::nullopt}, {"on", true}, {"off", false}},
               "Multiply keys and queries by a Hadamard matrix, which spreads outliers over channels; auto = off.");
+}
+
+void add_request_format_option(OptionList& list, std::vector<KvFormat>& target) {
+  target = {KvFormat::int8, KvFormat::fp16, KvFormat::fp32};
+  list.custom("--kv-request-formats", "FORMATS",
+              "Formats that requests may ask for where they are more than --kv-cache-dtype, by kv_cache_dtype or "
+              "kv_fidelity; their blocks are paid from the same bytes. none = no others.",
+              "int8,fp16,fp32", [&target](const std::string& text) { return set_request_formats(text, target); });
 }
 
 }  // namespace tidemill

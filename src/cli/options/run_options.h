@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/cpu_topology.h"
 #include "base/step_trace.h"
@@ -36,6 +37,7 @@ struct RunOptions {
   KvBudgetOptions kv_budget;
   std::string kv_disk_path;  // "" = no disk tier
   KvFormatChoice kv_choice;
+  std::vector<KvFormat> kv_request_formats;   // that requests may ask for where the cache's own are less
   KvFidelity kv_fidelity = KvFidelity::high;  // that --kv-cache-dtype auto keeps to
   double kv_audit_share = 0;                  // 0 = no live meter
   int32_t kv_audit_tokens = 4096;             // of a request, that the live meter reads at most

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "cli/options/kv_format_options.h"
 #include "cli/options/profiles.h"
 #include "cli/version.h"
 #include "server/http/auth.h"
@@ -144,6 +145,7 @@ void add_serve_options(OptionList& list, ServeOptions& target) {
   add_network_options(list, target);
   add_access_options(list, target);
   add_memory_options(list, target.run);
+  add_request_format_option(list, target.run.kv_request_formats);
   add_cache_options(list, target);
   add_scheduler_options(list, target.run);
   add_audit_options(list, target.run);

@@ -27,8 +27,6 @@ void CpuBackend::rotate_and_store(const RotateAndStore& args) {
   TM_CHECK(args.qkv.width == args.num_heads * shape.head_dim + shape.num_kv_heads * (shape.head_dim + shape.value_dim),
            "a row holds queries, keys and values");
   TM_CHECK(static_cast<int32_t>(args.positions.size()) == args.qkv.num_rows, "every row has a position");
-  TM_CHECK(kv.hadamard == 0 || (shape.head_dim % kv.hadamard == 0 && (kv.hadamard & (kv.hadamard - 1)) == 0),
-           "a Hadamard matrix divides a key");
   list_step_blocks(kv, args.layer_in_group);
   // By blocks: two threads that write neighbouring positions would take the lines of the keys from each other.
   runs_.clear();
@@ -36,6 +34,9 @@ void CpuBackend::rotate_and_store(const RotateAndStore& args) {
     const KvSegment& segment = kv.segments[s];
     TM_CHECK(segment.first_row >= 0 && segment.first_row + segment.num_rows <= args.qkv.num_rows,
              "a sequence's rows are rows of the step");
+    const int32_t hadamard = segment.hadamard;
+    TM_CHECK(hadamard == 0 || (shape.head_dim % hadamard == 0 && (hadamard & (hadamard - 1)) == 0),
+             "a Hadamard matrix divides a key");
     for (int32_t done = 0; done < segment.num_rows;) {
       const int32_t slot = (segment.first_position + done) % shape.block_size;
       const int32_t count = std::min(shape.block_size - slot, segment.num_rows - done);
@@ -86,7 +87,7 @@ void CpuBackend::store_run(const RotateAndStore& args, const RowRun& run, const 
                                    .interleaved = args.rotary.interleaved,
                                    .cos = table.cos ? table.cos + row * half : nullptr,
                                    .sin = table.sin ? table.sin + row * half : nullptr,
-                                   .hadamard = kv.hadamard,
+                                   .hadamard = segment.hadamard,
                                    .keys = keys,
                                    .values = values,
                                    .key_format = format.keys.format,

@@ -257,7 +257,9 @@ void read_common_fields(const Json& body, Fields& fields, const ServedModel& mod
       fields.fail("min_tokens", fmt::format("is {}, above the most tokens, {}", *least, *request.engine.max_tokens));
   }
   read_engine_fields(fields, limits, request);
-  request.reply.kv_cache = read_kv_contract(fields, model.kv);
+  const std::optional<KvFormatId> kv_format = read_kv_contract(fields, model.kv);
+  request.engine.kv_format = kv_format.value_or(0);
+  request.reply.kv_cache = kv_format.has_value();
   request.engine.want_progress = request.reply.progress;
 }
 

@@ -37,7 +37,7 @@ std::vector<Request> Generation::begin(GenerationRequest request, const Caller& 
             .api = request_.api,
             .created_unix_s = now_unix_s,
             .model = model_.names.front(),
-            .kv_cache = request_.reply.kv_cache ? kv_cache_json(model_.kv) : Json()};
+            .kv_cache = request_.reply.kv_cache ? kv_cache_json(model_.kv, request_.engine.kv_format) : Json()};
   std::vector<Request> requests;
   for (const Prompt& prompt : request_.prompts) {
     Request& engine = requests.emplace_back(request_.engine);

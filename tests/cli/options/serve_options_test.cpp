@@ -85,6 +85,22 @@ TEST(ServeOptions, OriginsAreListedOrJson) {
   EXPECT_THAT(fault(broken, {"--allowed-origins", "[1]"}), HasSubstr("something else than strings"));
 }
 
+TEST(ServeOptions, FormatsThatRequestsMayAskFor) {
+  ServeOptions usual;
+  ASSERT_EQ(fault(usual, {}), "");
+  EXPECT_THAT(usual.run.kv_request_formats, ElementsAre(KvFormat::int8, KvFormat::fp16, KvFormat::fp32));
+  ServeOptions some;
+  ASSERT_EQ(fault(some, {"--kv-request-formats", "bf16,q8_0"}), "");
+  EXPECT_THAT(some.run.kv_request_formats, ElementsAre(KvFormat::bf16, KvFormat::q8_0));
+  ServeOptions none;
+  ASSERT_EQ(fault(none, {"--kv-request-formats", "none"}), "");
+  EXPECT_TRUE(none.run.kv_request_formats.empty());
+  ServeOptions wrong;
+  EXPECT_THAT(fault(wrong, {"--kv-request-formats", "fp16,int7"}), HasSubstr("int7 is neither 'none' nor one of"));
+  EXPECT_THAT(fault(wrong, {"--kv-request-formats", "fp32,fp16,bf16,q8_0,int8,fp8,int4,q4_0"}),
+              HasSubstr("at most 7 formats"));
+}
+
 TEST(ServeOptions, ACertificateNeedsItsKey) {
   ServeOptions options;
   EXPECT_THAT(fault(options, {"--ssl-certfile", "c.pem"}), HasSubstr("belong together"));
