@@ -55,6 +55,14 @@ class TestKv {
     }
   }
 
+  // Keys and queries are multiplied by Hadamard matrices of this size from now on.
+  void rotate(int32_t hadamard) { hadamard_ = hadamard; }
+  // What lies in a block of sequence 0, of one layer.
+  const std::byte* layer_of_block(size_t group, int32_t layer, int32_t block) const {
+    return groups_[group].arena.at(groups_[group].places[static_cast<size_t>(block)].slot, layer);
+  }
+  const KvShape& shape(size_t group) const { return groups_[group].shape; }
+
   // Valid until the next call.
   std::span<const KvGroupView> views(std::span<const RowRange> ranges) {
     views_.clear();
@@ -69,7 +77,7 @@ class TestKv {
         group.segments.push_back({row, range.num_rows, range.first_position, 0, places});
         row += range.num_rows;
       }
-      views_.push_back({group.shape, {&group.arena, 1}, group.segments});
+      views_.push_back({group.shape, {&group.arena, 1}, group.segments, hadamard_});
     }
     return views_;
   }
@@ -82,7 +90,7 @@ class TestKv {
     std::vector<BlockPlace> places;
     std::vector<KvSegment> segments;
   };
-  int32_t blocks_per_sequence_;
+  int32_t blocks_per_sequence_, hadamard_ = 0;
   std::vector<Group> groups_;
   std::vector<KvGroupView> views_;
 };
