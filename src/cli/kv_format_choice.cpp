@@ -68,6 +68,7 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
     return error(
         "--kv-cache-dtype auto chooses keys, values, scales, rotation and layers itself: give no other option of them");
   const int32_t num_layers = model.model->info().num_layers;
+  const std::span<const float> key_biases = model.model->info().largest_key_biases;
   const bool can_keep = !identity.empty() && !tables_folder().empty();
   const std::string key = table_key(model, identity, options);
   std::optional<KvAutoTable> table;
@@ -98,10 +99,13 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
     decision.usual = {named->formats, chosen.level};
     decision.explanation = explain_choice(*table, options.kv_fidelity);
   } else {
-    decision.usual = with_level(choice.formats());
+    BiasedFormats biased = formats_for_biases(choice.formats(), choice.key_scales.has_value(), key_biases);
+    decision.usual = with_level(biased.formats);
+    if (!biased.warning.empty()) decision.warnings.push_back(std::move(biased.warning));
   }
   for (const KvFormats& formats : better_formats(decision.usual.formats, options.kv_request_formats)) {
-    decision.better.push_back(with_level(formats));
+    const bool keeps_keys = formats.sealed.keys == decision.usual.formats.sealed.keys;
+    decision.better.push_back(with_level(formats_for_biases(formats, keeps_keys, key_biases).formats));
   }
   return decision;
 }

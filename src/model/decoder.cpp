@@ -78,7 +78,10 @@ Result<std::unique_ptr<Decoder>> Decoder::load(DecoderSpec spec, WeightReader& r
                     .num_layers = static_cast<int32_t>(s.layers.size()),
                     .width = s.width,
                     .num_parameters = reader.num_parameters(),
-                    .weight_bytes = reader.weight_bytes()};
+                    .weight_bytes = reader.weight_bytes(),
+                    .largest_key_biases = {}};
+  for (const Layer& layer : decoder->layers_)
+    decoder->info_.largest_key_biases.push_back(layer.attention.largest_key_bias());
   return decoder;
 }
 

@@ -36,6 +36,9 @@ struct ModelInfo {
   int32_t width = 0;
   int64_t num_parameters = 0;
   size_t weight_bytes = 0;  // as held by the backend
+  // [num_layers] the largest magnitude of a bias that keys get; 0 = none. Channels with a large one are far from the
+  // others of their token.
+  std::vector<float> largest_key_biases;
 };
 
 // One step's rows, flattened. Rows of one sequence are adjacent and ascending in position.

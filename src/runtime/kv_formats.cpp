@@ -100,6 +100,34 @@ std::vector<KvFormats> better_formats(const KvFormats& usual, std::span<const Kv
   return better;
 }
 
+BiasedFormats formats_for_biases(const KvFormats& formats, bool scales_chosen,
+                                 std::span<const float> largest_key_biases) {
+  // Beside 32, what keys are otherwise has a few codes of int8 left.
+  constexpr float large_bias = 32;
+  BiasedFormats found{formats, ""};
+  std::string layers;
+  float largest = 0;
+  for (size_t layer = 0; layer < largest_key_biases.size(); ++layer) {
+    if (largest_key_biases[layer] < large_bias ||
+        std::ranges::count(formats.skipped_layers, static_cast<int32_t>(layer)) > 0)
+      continue;
+    largest = std::max(largest, largest_key_biases[layer]);
+    layers += fmt::format("{}{}", layers.empty() ? "" : ", ", layer);
+  }
+  KvCode& keys = found.formats.sealed.keys;
+  // Codes of fp8 are floats: large values take nothing from small ones.
+  const bool bears_it = is_plain(keys.format) || keys.format == KvFormat::fp8_e4m3 || keys.format == KvFormat::fp8_e5m2;
+  if (layers.empty() || (bears_it && !found.formats.rotate)) return found;
+  if (keys.format == KvFormat::int8 && !scales_chosen) keys.scales = KvScales::per_channel;
+  if (keys.scales == KvScales::per_channel && !found.formats.rotate) return found;
+  found.warning = fmt::format(
+      "keys of layers {} have a bias of up to {:.0f} in some channels, beside which {} lose the other channels: keep "
+      "these layers (--kv-cache-dtype-skip-layers), or take int8 or int4 keys by channel, not rotated",
+      layers, largest,
+      found.formats.rotate ? "rotated codes" : fmt::format("codes of {} by token", kv_format_name(keys.format)));
+  return found;
+}
+
 std::string kv_formats_text(const KvFormats& formats) {
   const auto& [keys, values] = formats.sealed;
   std::string text = kv_format_name(keys.format);

@@ -62,6 +62,16 @@ KvFormats raised_to(const KvFormats& usual, KvFormat least);
 // ascending order, each once.
 std::vector<KvFormats> better_formats(const KvFormats& usual, std::span<const KvFormat> wanted);
 
+// The same for a model whose layers have biases of keys of up to so much [num_layers]. A channel with a large bias (as
+// Qwen2 has them) takes all codes of a scale that it shares, so int8 keys get scales by channel, unless a user chose
+// their scales. warning: what cannot be mended so, in one sentence; else "".
+struct BiasedFormats {
+  KvFormats formats;
+  std::string warning;
+};
+BiasedFormats formats_for_biases(const KvFormats& formats, bool scales_chosen,
+                                 std::span<const float> largest_key_biases);
+
 // For people: "int8", "int8 keys, int4 values, rotated".
 std::string kv_formats_text(const KvFormats& formats);
 // All that stored keys and values depend on besides tokens and model, as one word.

@@ -74,10 +74,15 @@ class TestKv {
         const int32_t num_blocks = last_position / group.shape.block_size + 1;
         const std::span<const BlockPlace> places(group.places.data() + range.sequence * blocks_per_sequence_,
                                                  num_blocks);
-        group.segments.push_back({row, range.num_rows, range.first_position, 0, places});
+        group.segments.push_back({.first_row = row,
+                                  .num_rows = range.num_rows,
+                                  .first_position = range.first_position,
+                                  .first_block = 0,
+                                  .places = places,
+                                  .hadamard = hadamard_});
         row += range.num_rows;
       }
-      views_.push_back({group.shape, {&group.arena, 1}, group.segments, hadamard_});
+      views_.push_back({group.shape, {&group.arena, 1}, group.segments});
     }
     return views_;
   }

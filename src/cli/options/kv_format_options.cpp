@@ -80,7 +80,7 @@ void add_kv_format_options(OptionList& list, KvFormatChoice& target) {
   list.choice("--kv-key-scales", &target.key_scales,
               {{"auto", std::nullopt}, {"token", KvScales::per_token}, {"channel", KvScales::per_channel}},
               "What a scale of int8, int4 and fp8 keys covers: values of one position, or one channel of a block's "
-              "positions; auto = channel for int4.");
+              "positions; auto = channel for int4, and for int8 where keys have a large bias.");
   list.choice("--kv-rotation", &target.rotate, {{"auto", std::nullopt}, {"on", true}, {"off", false}},
               "Multiply keys and queries by a Hadamard matrix, which spreads outliers over channels; auto = off.");
 }

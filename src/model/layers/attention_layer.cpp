@@ -1,6 +1,9 @@
 #include "model/layers/attention_layer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <span>
 #include <vector>
 
 namespace tidemill {
@@ -87,6 +90,14 @@ void AttentionLayer::place(KvPlace kv, const RotarySpec* rotary, const float* fr
   rotary_ = {.rotary_dim = rotary->rotary_dim,
              .inverse_frequencies = frequencies,
              .attention_factor = rotary->attention_factor};
+}
+
+float AttentionLayer::largest_key_bias() const {
+  if (query_key_value_bias_ == nullptr) return 0;
+  const std::span<const float> keys(query_key_value_bias_->data() + query_width_, static_cast<size_t>(key_width_));
+  float largest = 0;
+  for (const float bias : keys) largest = std::max(largest, std::abs(bias));
+  return largest;
 }
 
 void AttentionLayer::run(Backend& backend, const StepInputs& inputs, const Scratch& scratch, Rows residual) const {

@@ -28,6 +28,9 @@ class AttentionLayer {
   // frequencies: [rotary_dim / 2] of the layer's rotary, ignored where it does not rotate.
   void place(KvPlace kv, const RotarySpec* rotary, const float* frequencies);
 
+  // The largest magnitude of a bias of its keys; 0 = none.
+  float largest_key_bias() const;
+
   // residual: [rows of the step, width].
   void run(Backend& backend, const StepInputs& inputs, const Scratch& scratch, Rows residual) const;
 
