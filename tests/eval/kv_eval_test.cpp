@@ -43,7 +43,7 @@ class KvEvalTest : public ::testing::Test {
     data_.tasks = {choice, exact};
     options_.reference = {"fp32", {KvFormat::fp32}, true};
     options_.formats = {
-        {"fp16", {KvFormat::fp16}, true}, {"bf16", {KvFormat::bf16}, false}, {"fp32", {KvFormat::fp32}, true}};
+        {"fp16", {KvFormat::fp16}, true}, {"int4", {KvFormat::int4}, false}, {"fp32", {KvFormat::fp32}, true}};
     options_.context_lengths = {32, 64};
     options_.text_tokens = 128;
     options_.speed_tokens = 48;
@@ -65,7 +65,7 @@ TEST_F(KvEvalTest, EveryFormatIsMeasuredOnEveryTextLengthAndTask) {
   const Result<KvEvalResult> result = evaluate();
   ASSERT_TRUE(result.ok()) << result.error().message;
   ASSERT_EQ(result->formats.size(), 3u);
-  const FormatFigures &half = result->formats[0], &brain = result->formats[1], &same = result->formats[2];
+  const FormatFigures &half = result->formats[0], &coarse = result->formats[1], &same = result->formats[2];
   ASSERT_EQ(half.texts.size(), 4u);
   // Two pieces of 64 tokens, of whose second halves the last row has no successor.
   EXPECT_EQ(half.texts[1].num_pieces, 2);
@@ -74,7 +74,7 @@ TEST_F(KvEvalTest, EveryFormatIsMeasuredOnEveryTextLengthAndTask) {
   EXPECT_EQ(half.rows_of_length(32).count(), 2 * 4 * 15);
   EXPECT_EQ(same.all_rows().worst_kl(), 0);
   EXPECT_EQ(same.all_rows().perplexity(), same.all_rows().reference_perplexity());
-  EXPECT_GT(brain.all_rows().mean_kl(), half.all_rows().mean_kl());
+  EXPECT_GT(coarse.all_rows().mean_kl(), half.all_rows().mean_kl());
   EXPECT_EQ(same.bytes_per_token, 2 * half.bytes_per_token);
   EXPECT_EQ(half.all_items().num_items, 3);
   EXPECT_EQ(half.items_of(TextKind::creative).num_items, 1);
@@ -106,7 +106,7 @@ TEST_F(KvEvalTest, ReportsHoldEveryFigure) {
   const Result<KvEvalResult> result = evaluate();
   ASSERT_TRUE(result.ok());
   const std::string tables = kv_eval_tables(*result);
-  for (const char* word : {"fp16", "bf16", "facts.txt", "tale.txt", "creative", "exact"})
+  for (const char* word : {"fp16", "int4", "facts.txt", "tale.txt", "creative", "exact"})
     EXPECT_THAT(tables, HasSubstr(word));
   const nlohmann::ordered_json json = json_of(*result);
   EXPECT_EQ(json["formats"].size(), 3u);

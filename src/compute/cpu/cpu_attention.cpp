@@ -75,7 +75,7 @@ void CpuBackend::reserve_attention_scratch(const Attention& args) {
   size_t num_blocks = 0;
   for (const KvSegment& segment : args.kv->segments) num_blocks = std::max(num_blocks, segment.places.size());
   for (WorkerScratch& scratch : scratch_) {
-    scratch.tile.reserve(softmax_tile * (head_dim + value_dim));
+    scratch.attention.reserve(attention_scratch(static_cast<size_t>(num_queries), head_dim, value_dim));
     scratch.states.reserve(2 * state_floats(num_queries, shape));
     scratch.blocks.reserve(num_blocks);
   }
@@ -102,7 +102,7 @@ AttentionTask CpuBackend::attention_task(const Attention& args, const AttentionI
           .first_block = 0,
           .sinks = args.sinks ? args.sinks + item.kv_head * group : nullptr,
           .upcoming = nullptr,
-          .tile = scratch.tile.data(),
+          .scratch = scratch.attention.data(),
           .output = args.output.row(row) + static_cast<int64_t>(item.kv_head) * group * shape.value_dim,
           .output_stride = args.output.width};
 }

@@ -115,7 +115,7 @@ class CpuBackend : public Backend {
   };
   struct WorkerScratch {
     Scratch<float> row;
-    Scratch<float> tile;
+    Scratch<float> attention;
     Scratch<float> states;
     Scratch<BlockRef> blocks;
     BlockRef upcoming[softmax_tile / 16];

@@ -28,6 +28,7 @@ constexpr KernelTable make_amx_table() {
   table.tile_rows = amx::product_tile_rows;
   table.bf16_pairs = true;
   table.product_panels = amx::product_panels;
+  table.attend = amx::attend;
   return table;
 }
 constexpr KernelTable amx_table = make_amx_table();
@@ -48,7 +49,8 @@ bool has_avx512() {
 bool has_amx() {
 #if defined(__linux__) && defined(__x86_64__)
   uint32_t a = 0, b = 0, c = 0, d = 0;
-  if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  if (!has_avx512() || !__builtin_cpu_supports("avx512bf16")) return false;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
   constexpr uint32_t bf16 = 1u << 22, half_vectors = 1u << 23, tiles = 1u << 24;
   if ((d & (bf16 | half_vectors | tiles)) != (bf16 | half_vectors | tiles)) return false;
   constexpr long get_permitted = 0x1022, request_permission = 0x1023, tile_data = 18;

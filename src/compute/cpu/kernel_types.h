@@ -16,7 +16,7 @@ inline constexpr int block_k = 32;          // inputs per quantized block
 inline constexpr int max_tile_rows = 16;    // activation rows of a tile, at most
 inline constexpr int softmax_tile = 64;     // positions between two rescalings of the online softmax
 inline constexpr int attention_span = 512;  // positions of one partial attention result, at absolute multiples
-inline constexpr int max_queries = 120;     // queries that share one pass over the keys
+inline constexpr int max_queries = 240;     // queries that share one pass over the keys
 
 // How the weights of a panel are packed. A quantized panel is, for its blocks b of 32 inputs,
 //   codes   [num_blocks][256 or 512 bytes]  64-byte vectors of 16 rows x 4 inputs; vector j of an 8-bit block holds
@@ -168,6 +168,12 @@ struct CodeSide {
   int32_t dim, block_size;
 };
 
+// Floats that a kernel needs for so many queries: a tile of positions, and of padded queries what they are and add up.
+static constexpr size_t attention_scratch(size_t num_queries, size_t head_dim, size_t value_dim) {
+  const size_t keys = (head_dim + 31) / 32 * 32, values = (value_dim + 31) / 32 * 32;
+  return softmax_tile * (keys + values) + (num_queries + 15) / 16 * 16 * (keys / 2 + values);
+}
+
 // Queries of consecutive rows of one sequence that share a KV head: query q is head q % group of row q / group.
 struct AttentionTask {
   const float* queries;  // head 0 of row 0
@@ -180,7 +186,7 @@ struct AttentionTask {
   int32_t first_block;
   const float* sinks;        // [group] or null
   const BlockRef* upcoming;  // the blocks of a tile that the thread reads after this span, to be fetched; or null
-  float* tile;               // [64 * (head_dim + value_dim)] scratch
+  float* scratch;            // [attention_scratch]
   float* output;             // head 0 of row 0
   int64_t output_stride;
 };

@@ -182,7 +182,9 @@ TEST_P(KvCodeTest, AttentionReadsWhatDecodingGives) {
     EXPECT_EQ(std::memcmp(one.data(), many.data() + (num_rows - 1) * width, one.size() * sizeof(float)), 0)
         << coded.name;
     const std::vector<float> reference = attend(*scalar, 1);
-    for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], reference[i], 2e-5f) << coded.name;
+    // The matrix unit takes BF16, whose roundings are of 0.4 %.
+    const float tolerance = GetParam() == "amx" ? 2e-3f : 2e-5f;
+    for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], reference[i], tolerance) << coded.name;
   }
 }
 

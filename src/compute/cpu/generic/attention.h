@@ -9,42 +9,18 @@
 // the same order.
 #pragma once
 
-#include "compute/cpu/generic/kv_decode.h"
-#include "compute/cpu/generic/math.h"
-#include "compute/cpu/kernels.h"
-
-#ifdef TM_NO_UNROLL
-#define TM_UNROLL_4
-#else
-#define TM_UNROLL_4 _Pragma("GCC unroll 4")
-#endif
+#include "compute/cpu/generic/attention_state.h"
 
 namespace tidemill::TM_ISA {
 namespace {
 
-using cpu::AttentionState;
-using cpu::AttentionTask;
-using cpu::BlockRef;
-using cpu::softmax_tile;
-
 constexpr int chunk = 6;                   // queries whose sums stay in registers together
 constexpr int groups = softmax_tile / 16;  // vectors of positions per tile
-constexpr float log2_e = 1.44269504f;
 
 // Sums of `queries` queries by so many vectors, the vectors and a query's element fit into the registers.
 constexpr int vectors_together(int queries) {
   const int fit = (float_registers - 1) / (queries + 1);
   return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
-}
-
-TM_INLINE int smaller(int a, int b) {
-  return a < b ? a : b;
-}
-TM_INLINE int larger(int a, int b) {
-  return a > b ? a : b;
-}
-TM_INLINE int value_stride(const AttentionTask& task) {
-  return (task.value_dim + 15) / 16 * 16;
 }
 
 // The keys and values of one tile by groups of 16 positions, which never cross a block.
@@ -179,24 +155,6 @@ TM_INLINE void value_tile(const TileView<T>& tile, const float (*weights)[softma
   }
 }
 
-// 2^(x - base), 0 for x = minus infinity.
-TM_INLINE float weight_of(float x, float base) {
-  float lane[16];
-  f_store(lane, f_exp2(f_set(x - base)));
-  return lane[0];
-}
-
-// Moves the base of a query's exponents above `largest`, with some room: so few tiles have to do it again. Bases are
-// whole numbers, and what was summed so far is scaled exactly.
-__attribute__((noinline)) void rescale(float largest, float* base, float* sums, float* acc, int stride) {
-  constexpr float room = 8;
-  const float next = ceilf(largest) + room;
-  const F correction = f_set(weight_of(*base, next));
-  *base = next;
-  f_store(sums, f_mul(f_load(sums), correction));
-  for (int i = 0; i < stride; i += 16) f_store(acc + i, f_mul(f_load(acc + i), correction));
-}
-
 // Turns the scores of a query that sees positions first .. end - 1 of the tile into weights 2^(scale * score - base),
 // and adds them to its sums.
 TM_INLINE void softmax_step(float* scores, int first, int end, const AttentionTask& task, float* base, float* sums,
@@ -236,16 +194,6 @@ TM_INLINE Queries<R> queries_of(const AttentionTask& task, int query) {
     }
   }
   return out;
-}
-
-// Position 16 * group of the tile in its block.
-struct GroupPlace {
-  const BlockRef* block;
-  int offset;
-};
-
-TM_INLINE GroupPlace place_of(const AttentionTask& task, int position) {
-  return {task.blocks + (position / task.block_size - task.first_block), position % task.block_size};
 }
 
 // The query's scores become weights.
@@ -352,7 +300,7 @@ TM_INLINE void look_ahead(const AttentionTask& task, int tile_start, int span_en
 
 // Makes floats of the tile: for many queries, which would convert it again and again, and for encoded or mixed formats.
 inline void view_widened(const AttentionTask& task, int tile_start, TileView<float>& tile) {
-  float* all_values = task.tile + static_cast<size_t>(softmax_tile) * task.head_dim;
+  float* all_values = task.scratch + static_cast<size_t>(softmax_tile) * task.head_dim;
   const int first_group = tile.begin / 16, end_group = (tile.end + 15) / 16;
   for (int g = first_group; g < end_group;) {
     const GroupPlace place = place_of(task, tile_start + g * 16);
@@ -361,11 +309,11 @@ inline void view_widened(const AttentionTask& task, int tile_start, TileView<flo
     const StoredSide keys = {static_cast<const uint8_t*>(block.keys), block.key_code, task.head_dim, task.block_size};
     const StoredSide values = {static_cast<const uint8_t*>(block.values), block.value_code, task.value_dim,
                                task.block_size};
-    load_keys(keys, place.offset, in_block * 16, task.tile + g * 16, softmax_tile);
+    load_keys(keys, place.offset, in_block * 16, task.scratch + g * 16, softmax_tile);
     float* tile_values = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
     load_values(values, place.offset, smaller(in_block * 16, tile.end - g * 16), tile_values);
     for (const int end = g + in_block; g < end; ++g) {
-      tile.keys[g] = task.tile + g * 16;
+      tile.keys[g] = task.scratch + g * 16;
       tile.values[g] = all_values + static_cast<size_t>(g) * 16 * task.value_dim;
     }
   }
@@ -385,21 +333,6 @@ void tile_in_place(const AttentionTask& task, int tile_start, int begin, int end
   }
   look_ahead(task, tile_start, span_end, tile);
   queries_of_tile<T, true>(task, tile, tile_start, out);
-}
-
-// The block that lies as far behind `position` as the next tile does behind this one; null where nobody reads it.
-TM_INLINE const BlockRef* block_ahead(const AttentionTask& task, int position, int tile_start, int span_end) {
-  const int ahead = position + softmax_tile;
-  if (ahead < span_end) return place_of(task, ahead).block;
-  if (tile_start + softmax_tile < span_end || !task.upcoming) return nullptr;
-  return task.upcoming + (position - tile_start) / task.block_size;
-}
-
-TM_INLINE StoredSide keys_of(const AttentionTask& task, const BlockRef& block) {
-  return {static_cast<const uint8_t*>(block.keys), block.key_code, task.head_dim, task.block_size};
-}
-TM_INLINE StoredSide values_of(const AttentionTask& task, const BlockRef& block) {
-  return {static_cast<const uint8_t*>(block.values), block.value_code, task.value_dim, task.block_size};
 }
 
 // Reads codes where they lie, and fetches the blocks that come 64 positions later.

@@ -53,13 +53,13 @@ inline void prepare_heads(float* heads, int count, const float* weight, float ep
   }
 }
 
-// Values beyond half's range would turn into infinities and then into NaN for every later query of the sequence.
+// What lies in a block of 16-bit floats is finite: infinities would turn into NaN for every later query of the
+// sequence, and for those before that share its pass on the matrix unit.
 template <typename T>
 TM_INLINE F f_storable(F x) {
-  if constexpr (sizeof(T) == sizeof(Half) && !__is_same(T, BFloat)) {
-    return f_max(f_min(x, f_set(65504.0f)), f_set(-65504.0f));
-  }
-  return x;
+  if constexpr (sizeof(T) == sizeof(float)) return x;
+  const F largest = f_set(__is_same(T, BFloat) ? 0x1.FEp127f : 65504.0f);
+  return f_max(f_min(x, largest), f_sub(f_zero(), largest));
 }
 
 template <typename T>
