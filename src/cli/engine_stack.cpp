@@ -123,9 +123,10 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
     stack.auditor = *std::move(auditor);
     available_bytes -= std::min(available_bytes, KvAudit::cache_bytes(layout, audit));
   }
-  Result<MemoryPlan> memory =
-      plan_memory(layout, config.block_size_tokens, stack.kv_formats, stack.model->info().weight_bytes, scratch_bytes,
-                  available_bytes, options.kv_budget);
+  KvBudgetOptions budget = options.kv_budget;
+  budget.host_bytes = config.kv_host_bytes;
+  Result<MemoryPlan> memory = plan_memory(layout, config.block_size_tokens, stack.kv_formats,
+                                          stack.model->info().weight_bytes, scratch_bytes, available_bytes, budget);
   if (!memory) return memory.error();
   stack.memory = *memory;
   config.kv_largest_budget_bytes = std::max(memory->kv_budget_bytes, options.kv_max_bytes);

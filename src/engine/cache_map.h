@@ -20,8 +20,13 @@
 
 namespace tidemill {
 
+enum class CacheTier : uint8_t { memory, host, disk };
+inline constexpr std::array cache_tier_names = {"memory", "host", "disk"};
+
 struct CacheBlock {
   BlockInfo info;
+  CacheTier tier = CacheTier::memory;  // each has slots of its own
+  size_t bytes = 0;                    // in its tier
   int32_t group = 0;
   KvFormatId format = 0;
   bool sealed = false;  // full and immutable, in its storage format
@@ -34,7 +39,13 @@ struct FormatBytes {
   size_t held = 0, cached = 0, idle = 0;
 };
 
-// All bytes: held + cached + idle + unbacked = the larger of budget and held + cached + idle.
+// Of a tier below memory: held is what is on its way, idle what can be overwritten.
+struct TierBytes {
+  size_t budget = 0;  // 0 = there is no such tier
+  size_t held = 0, cached = 0, idle = 0;
+};
+
+// All bytes: held + cached + idle + unbacked = the larger of budget and held + cached + idle, in each tier.
 struct CacheTotals {
   size_t budget_bytes = 0;
   size_t wanted_bytes = 0;  // where the budget is going
@@ -44,6 +55,7 @@ struct CacheTotals {
   size_t pinned_bytes = 0;  // by pins, as they count against their limit
   int32_t num_pins = 0;
   std::array<FormatBytes, most_kv_formats> formats{};  // their sum is the whole
+  TierBytes host, disk;                                // the rest is of memory alone
 };
 
 struct CacheMap {

@@ -49,8 +49,8 @@ void DiskPlanner::begin_stores(size_t spare_bytes) {
     spare_bytes -= bytes;
     offers_.pop_front();
     dropped_.clear();
-    const auto disk =
-        tier_.put(content->hash, content->tokens, content->group, place.size_class, pool_.worth(place), dropped_);
+    const auto disk = tier_.put(content->hash, content->tokens, content->group, place.size_class, pool_.worth(place),
+                                dropped_, cache_.owner_of(place));
     for (BlockPlace gone : dropped_) {
       DiskMove& drop = orders_.emplace_back();
       drop.kind = DiskMoveKind::drop;
@@ -110,12 +110,13 @@ void DiskPlanner::end_store(const DiskMove& move, const DiskEnd& end) {
 void DiskPlanner::end_load(const DiskMove& move, const DiskEnd& end) {
   ++num_ended_loads_;
   const BlockWorth worth = tier_.pool().worth(move.disk);
+  const uint32_t owner = tier_.cache().owner_of(move.disk);
   if (!end.ok) tier_.forget(move.disk);
   tier_.let_go(move.disk);
   counters_.num_failed_loads += !end.ok;
   if (end.ok) {
     counters_.loaded.add({1, end.bytes, end.duration_ns});
-    if (cache_.insert(move.hash, move.tokens, move.group, move.memory)) pool_.set_worth(move.memory, worth);
+    if (cache_.insert(move.hash, move.tokens, move.group, move.memory, owner)) pool_.set_worth(move.memory, worth);
   }
   pool_.release(move.memory);
 }

@@ -64,7 +64,8 @@ class DiskPlanner {
   // Calls visit for each reference that a block of the pool has from here.
   void for_each_hold(const std::function<void(BlockPlace)>& visit) const;
   const DiskCounters& counters() const { return counters_; }
-  const BlockPool& disk_pool() const { return tier_.pool(); }
+  LowerTier& tier() { return tier_; }
+  const LowerTier& tier() const { return tier_; }
   void check_integrity() const { tier_.check_integrity(); }
 
  private:

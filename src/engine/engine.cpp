@@ -380,8 +380,8 @@ void Engine::State::refresh_gauges() {
     stats.ladder.host_used_bytes = host->pool().cached_bytes();
   }
   if (const DiskPlanner* disk = scheduler.kv().disk()) {
-    stats.ladder.disk_budget_bytes = disk->disk_pool().budget_bytes();
-    stats.ladder.disk_used_bytes = disk->disk_pool().cached_bytes() + disk->disk_pool().held_bytes();
+    stats.ladder.disk_budget_bytes = disk->tier().pool().budget_bytes();
+    stats.ladder.disk_used_bytes = disk->tier().pool().cached_bytes() + disk->tier().pool().held_bytes();
     stats.ladder.disk = disk->counters();
   }
   stats.ladder.num_blocks_dropped = scheduler.kv().num_dropped_blocks();

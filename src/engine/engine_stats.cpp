@@ -51,6 +51,7 @@ EngineStats make_engine_stats(int32_t max_model_len_tokens) {
   stats.iteration_tokens = Histogram(iteration);
   stats.preemptions_per_request = Histogram(preemptions);
   stats.itl_jitter = Histogram(jitter);
+  stats.kv_disk_wait = Histogram(first_token);
   stats.step_time = Histogram(gaps);
   stats.step_time_error = Histogram(error_shares);
   for (ClassStats& each : stats.classes) {

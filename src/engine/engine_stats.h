@@ -13,6 +13,7 @@
 #include "engine/disk_planner.h"
 #include "engine/engine_config.h"
 #include "engine/histogram.h"
+#include "engine/request.h"
 #include "engine/step_cost.h"
 #include "engine/step_plan.h"
 
@@ -74,10 +75,10 @@ struct EngineStats {
   uint64_t prefix_request_hits = 0;   // of them, those that found something
   uint64_t prefix_waits = 0;          // of them, those that waited for a prefix which another one computed
   uint64_t prompt_tokens_computed = 0;
-  uint64_t num_blocks_evicted = 0;         // cached ones, to make room
-  uint64_t num_blocks_evicted_unused = 0;  // of them, never hit
-  std::array<uint64_t, 6> finished{};      // choices by FinishReason
-  std::array<uint64_t, 6> refused{};       // by Refusal::Kind
+  uint64_t num_blocks_evicted = 0;                              // cached ones, to make room
+  uint64_t num_blocks_evicted_unused = 0;                       // of them, never hit
+  std::array<uint64_t, finish_reason_names.size()> finished{};  // choices by FinishReason
+  std::array<uint64_t, 6> refused{};                            // by Refusal::Kind
   std::array<double, step_phase_names.size()> phase_s{};
   std::array<ClassStats, num_latency_classes> classes;
   LadderStats ladder;
@@ -85,6 +86,7 @@ struct EngineStats {
   Histogram time_to_first_token, inter_token_latency, time_per_output_token, e2e_latency, queue_time, prefill_time,
       decode_time, inference_time, prompt_length, generation_length, max_tokens, num_choices, iteration_tokens,
       preemptions_per_request, itl_jitter;
+  Histogram kv_disk_wait;  // of requests that had blocks read from the disk tier
   Histogram step_time;
   Histogram step_time_error;  // |measured - predicted| / measured
   AuditStats audit;           // of the live meter

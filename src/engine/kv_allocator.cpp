@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -301,17 +302,30 @@ size_t KvAllocator::unused_bytes(std::span<const Sequence* const> holders) const
   return bytes;
 }
 
-CacheBlock KvAllocator::describe(BlockPlace place) const {
+CacheBlock KvAllocator::describe(CacheTier tier, BlockPlace place) const {
   const KvFormatId format = formats_.format_of(place.size_class);
   const int32_t group = formats_.group_of(place.size_class);
+  const LowerTier* below = lower(tier);
+  const BlockPool& pool = below == nullptr ? pool_ : below->pool();
+  const PrefixCache& cache = below == nullptr ? prefix_cache_ : below->cache();
   // Where sealing moves nothing, a block that was entered is known to be full.
-  const bool known = prefix_cache_.entered(place) || !formats_.group(format, group).same_format;
-  return {.info = pool_.info(place),
+  const bool known = cache.entered(place) || !formats_.group(format, group).same_format;
+  return {.info = pool.info(place),
+          .tier = tier,
+          .bytes = pool.class_bytes(place.size_class),
           .group = group,
           .format = format,
           .sealed = known && formats_.is_sealed_class(place.size_class),
           .pinned = false,
-          .owner = prefix_cache_.owner_of(place)};
+          .owner = cache.owner_of(place)};
+}
+
+const LowerTier* KvAllocator::lower(CacheTier tier) const {
+  if (tier == CacheTier::host) return host_.get();
+  return tier == CacheTier::disk && disk_ ? &disk_->tier() : nullptr;
+}
+LowerTier* KvAllocator::lower(CacheTier tier) {
+  return const_cast<LowerTier*>(std::as_const(*this).lower(tier));
 }
 
 void KvAllocator::check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const {

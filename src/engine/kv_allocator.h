@@ -102,7 +102,10 @@ class KvAllocator {
 
   const BlockPool& pool() const { return pool_; }
   BlockPool& pool() { return pool_; }
-  CacheBlock describe(BlockPlace place) const;  // without owner of what is not entered
+  // For who watches. In memory, what is not entered has no owner here.
+  CacheBlock describe(CacheTier tier, BlockPlace place) const;
+  LowerTier* lower(CacheTier tier);  // nullptr = there is none
+  const LowerTier* lower(CacheTier tier) const;
   void check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const;
 
  private:

@@ -117,7 +117,8 @@ BlockTable KvAllocator::adopt_group(Sequence& sequence, int32_t group, int32_t n
       TM_CHECK(place.has_value(), "bytes that are available can be reserved");
       moves.push_back({MoveKind::fetch, group, below, *place});
       const BlockWorth worth = host_->take_out(below);
-      if (prefix_cache_.insert(sequence.hashes[block], tokens, group, *place)) pool_.set_worth(*place, worth);
+      if (prefix_cache_.insert(sequence.hashes[block], tokens, group, *place, sequence.request->owner))
+        pool_.set_worth(*place, worth);
       fetched[block] = true;
     }
     table.append(*place);
@@ -187,7 +188,8 @@ void KvAllocator::let_down(const BlockHash& hash, std::span<const TokenId> token
   std::optional<BlockPlace> below;
   const bool known = host_ && host_->find(hash, tokens, group);
   if (host_ && !known && moving_pays(pool_.class_bytes(place.size_class))) {
-    below = host_->put(hash, tokens, group, place.size_class, pool_.worth(place), host_dropped_);
+    below = host_->put(hash, tokens, group, place.size_class, pool_.worth(place), host_dropped_,
+                       prefix_cache_.owner_of(place));
   }
   for (BlockPlace gone : host_dropped_) eviction_moves_->push_back({MoveKind::drop_host, group, gone, gone});
   if (below) eviction_moves_->push_back({MoveKind::spill, group, place, *below});

@@ -32,16 +32,19 @@ struct Request {
   std::string cache_tenant;                                // prefix blocks are shared only within it
   std::string cache_salt;                                  // and only between equal salts
   std::optional<std::chrono::milliseconds> pin_for;        // keeps the prompt's full blocks so long; 0 ends that
+  bool pin_or_end = false;                                 // without the pin no answer: FinishReason::refused
   KvFormatId kv_format = 0;                                // that its blocks are kept in
   bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot
 };
 
-enum class FinishReason : uint8_t { stop, length, abort, timeout, error, shutdown };
+// refused: something that it insisted on could not be had (pin_or_end).
+enum class FinishReason : uint8_t { stop, length, abort, timeout, error, shutdown, refused };
 
 // As replies and metrics say it, by FinishReason.
-inline constexpr std::array finish_reason_names = {"stop", "length", "abort", "timeout", "error", "shutdown"};
+inline constexpr std::array finish_reason_names = {"stop",  "length",   "abort",  "timeout",
+                                                   "error", "shutdown", "refused"};
 constexpr const char* finish_reason_name(FinishReason reason) {
   return finish_reason_names[static_cast<size_t>(reason)];
 }
@@ -58,6 +61,7 @@ struct RequestTimings {
   int32_t num_preemptions = 0;
   int32_t num_recomputed_tokens = 0;
   int32_t num_loaded_blocks = 0;   // from the disk tier
+  double disk_wait_ms = 0;         // of queue_ms, what was waited for them
   int32_t num_fetched_tokens = 0;  // from tiers below the pool
 };
 

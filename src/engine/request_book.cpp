@@ -48,6 +48,10 @@ void RequestBook::apply(const StepPlan& plan, StepResult& result, Clock::Time no
     LiveRequest& request = *sequence.request;
     const PlannedSequence& rows = plan.sequences[i];
     const int32_t end = rows.first_position + rows.num_rows;
+    if (request.request.pin_or_end && request.num_pinned_tokens == 0 && request.request.pin_for->count() > 0) {
+      end_request(request, {.reason = FinishReason::refused}, now);
+      continue;
+    }
     if (sequence.choice == 0) {
       take_prompt_logprobs(request, rows, std::move(result.sequences[i].prompt_logprobs));
       if (request.request.want_progress && rows.first_position < request.num_prompt_tokens &&
@@ -250,6 +254,7 @@ RequestTimings RequestBook::timings(const LiveRequest& request, const Sequence* 
   if (sequence == nullptr) return times;
   times.num_preemptions = sequence->num_preemptions;
   times.num_loaded_blocks = sequence->num_loads;
+  times.disk_wait_ms = sequence->disk_wait_s * 1e3;
   if (!request.first_scheduled) return times;
   times.prefill_ms = ms(*request.first_scheduled, sequence->first_token_time.value_or(now));
   if (!sequence->first_token_time) return times;
@@ -272,6 +277,7 @@ void RequestBook::observe_choice(const LiveRequest& request, const Sequence* seq
   stats_.generation_length.observe(event.usage.completion_tokens);
   stats_.e2e_latency.observe(seconds(request.arrival, now));
   stats_.queue_time.observe(event.timings.queue_ms / 1e3);
+  if (event.timings.num_loaded_blocks > 0) stats_.kv_disk_wait.observe(event.timings.disk_wait_ms / 1e3);
   if (sequence == nullptr || !sequence->first_token_time) return;
   stats_.prefill_time.observe(event.timings.prefill_ms / 1e3);
   stats_.decode_time.observe(event.timings.decode_ms / 1e3);

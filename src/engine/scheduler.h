@@ -143,6 +143,7 @@ class Scheduler {
   void find_leaders();
   Sequence* find_leader(const Sequence& follower, int32_t num_hit) const;
   LatencyClass served_class(const Sequence& sequence) const;
+  void note_disk_wait(Sequence& sequence, bool waits);
   void find_next_waiting(int32_t most);
   void make_way();
   bool fits_at_once(Sequence& sequence) const;
@@ -178,7 +179,7 @@ class Scheduler {
   void pin_prompt(Sequence& sequence, bool at_end);
   using Holders = std::unordered_map<uint64_t, std::pair<uint32_t, bool>>;  // by place: owner, pinned
   Holders holders() const;
-  CacheBlock describe(BlockPlace place, const Holders& holders) const;
+  CacheBlock describe(CacheTier tier, BlockPlace place, const Holders& holders) const;
 
   void emit(StepPlan& plan);
   void describe(Sequence& sequence, int32_t num_rows, PlannedSequence& planned) const;
@@ -192,8 +193,8 @@ class Scheduler {
   size_t wanted_budget_;
   uint64_t resize_epoch_ = 0;
   std::optional<Clock::Time> started_at_;
-  std::vector<BlockPlace> changed_;
-  mutable std::vector<const Sequence*> unused_holders_;  // for its memory
+  std::array<std::vector<BlockPlace>, cache_tier_names.size()> changed_;  // by tier
+  mutable std::vector<const Sequence*> unused_holders_;                   // for its memory
   Tenants tenants_;
   std::vector<Sequence*> running_;  // in the order of service
   std::vector<Sequence*> waiting_;

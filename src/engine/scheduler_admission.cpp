@@ -60,6 +60,7 @@ void Scheduler::gather_waiting() {
       continue;
     }
     const bool loading = !kv_.loads_ended(*sequence) || kv_.load_prefix(*sequence, num_hit, spare_bytes(), moves_);
+    note_disk_wait(*sequence, loading);
     if (loading) {  // it comes in when its blocks have; what it needs stays free for it
       claimed += admission_bytes(*sequence);
       is_first = false;
@@ -79,6 +80,14 @@ void Scheduler::gather_waiting() {
         {.sequence = sequence, .first_position = num_computed, .num_remaining = sequence->num_tokens() - num_computed});
     is_first = false;
   }
+}
+
+void Scheduler::note_disk_wait(Sequence& sequence, bool waits) {
+  std::optional<Clock::Time>& since = sequence.disk_wait_since;
+  if (waits && !since) since = now_;
+  if (waits || !since) return;
+  sequence.disk_wait_s += std::chrono::duration<double>(now_ - *since).count();
+  since.reset();
 }
 
 LatencyClass Scheduler::served_class(const Sequence& sequence) const {

@@ -10,6 +10,17 @@ namespace {
 // What a step gives back beside its work: a few milliseconds of the system's time.
 constexpr size_t bytes_given_back_per_step = size_t{64} << 20;
 
+constexpr CacheTier all_tiers[] = {CacheTier::memory, CacheTier::host, CacheTier::disk};
+
+TierBytes bytes_of(const LowerTier* tier) {
+  if (tier == nullptr) return {};
+  const BlockPool& pool = tier->pool();
+  return {.budget = pool.budget_bytes(),
+          .held = pool.held_bytes(),
+          .cached = pool.cached_bytes(),
+          .idle = pool.occupied_bytes() - pool.held_bytes() - pool.cached_bytes()};
+}
+
 }  // namespace
 
 void Scheduler::resize(size_t budget_bytes) {
@@ -47,7 +58,11 @@ bool Scheduler::has_housework() const {
 void Scheduler::keep_house() {
   if (!started_at_) started_at_ = now_;
   const auto since_start = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *started_at_);
-  kv_.pool().set_time(static_cast<uint32_t>(since_start.count()));
+  const auto ms = static_cast<uint32_t>(since_start.count());
+  kv_.pool().set_time(ms);
+  for (const CacheTier tier : {CacheTier::host, CacheTier::disk}) {
+    if (LowerTier* lower = kv_.lower(tier)) lower->set_time(ms);
+  }
   if (!pins_.empty()) pins_.expire(now_);
   if (kv_.pool().budget_bytes() != wanted_budget_) follow_wanted_budget();
   if (!kv_.pool().can_shrink()) return;
@@ -99,7 +114,9 @@ CacheTotals Scheduler::cache_totals() const {
                      .idle_bytes = pool.occupied_bytes() - pool.held_bytes() - pool.cached_bytes(),
                      .pinned_bytes = pins_.bytes(),
                      .num_pins = pins_.size(),
-                     .formats = {}};
+                     .formats = {},
+                     .host = bytes_of(kv_.lower(CacheTier::host)),
+                     .disk = bytes_of(kv_.lower(CacheTier::disk))};
   for (size_t size_class = 0; size_class < kv_.formats().num_classes(); ++size_class) {
     const auto id = static_cast<uint8_t>(size_class);
     const ClassBytes bytes = pool.bytes_of_class(id);
@@ -127,8 +144,9 @@ Scheduler::Holders Scheduler::holders() const {
   return found;
 }
 
-CacheBlock Scheduler::describe(BlockPlace place, const Holders& holders) const {
-  CacheBlock block = kv_.describe(place);
+CacheBlock Scheduler::describe(CacheTier tier, BlockPlace place, const Holders& holders) const {
+  CacheBlock block = kv_.describe(tier, place);
+  if (tier != CacheTier::memory) return block;
   const auto found = holders.find((uint64_t{place.size_class} << 32) | place.slot);
   if (found == holders.end()) return block;
   if (block.owner == 0) block.owner = found->second.first;
@@ -138,17 +156,25 @@ CacheBlock Scheduler::describe(BlockPlace place, const Holders& holders) const {
 
 CacheMap Scheduler::cache_map() const {
   CacheMap map{.step = step_, .now_ms = kv_.pool().time_ms(), .totals = cache_totals(), .blocks = {}};
-  std::vector<BlockInfo> infos;
-  kv_.pool().list(infos);
   const Holders known = holders();
-  map.blocks.reserve(infos.size());
-  for (const BlockInfo& info : infos) map.blocks.push_back(describe(info.place, known));
+  std::vector<BlockInfo> infos;
+  for (const CacheTier tier : all_tiers) {
+    const LowerTier* lower = kv_.lower(tier);
+    if (tier != CacheTier::memory && lower == nullptr) continue;
+    infos.clear();
+    (lower == nullptr ? kv_.pool() : lower->pool()).list(infos);
+    for (const BlockInfo& info : infos) map.blocks.push_back(describe(tier, info.place, known));
+  }
   return map;
 }
 
 void Scheduler::record_changes(bool on) {
-  changed_.clear();
-  kv_.pool().record_changes(on ? &changed_ : nullptr);
+  for (const CacheTier tier : all_tiers) {
+    std::vector<BlockPlace>& changed = changed_[static_cast<size_t>(tier)];
+    changed.clear();
+    if (LowerTier* lower = kv_.lower(tier)) lower->record_changes(on ? &changed : nullptr);
+    if (tier == CacheTier::memory) kv_.pool().record_changes(on ? &changed : nullptr);
+  }
 }
 
 void Scheduler::take_changes(CacheChanges& changes) {
@@ -156,14 +182,17 @@ void Scheduler::take_changes(CacheChanges& changes) {
   changes.now_ms = kv_.pool().time_ms();
   changes.totals = cache_totals();
   changes.blocks.clear();
+  if (std::ranges::all_of(changed_, &std::vector<BlockPlace>::empty)) return;
   const auto key = [](BlockPlace place) { return (uint64_t{place.size_class} << 32) | place.slot; };
-  std::ranges::sort(changed_, {}, key);
-  const auto repeated = std::ranges::unique(changed_);
-  changed_.erase(repeated.begin(), repeated.end());
-  if (changed_.empty()) return;
   const Holders known = holders();
-  for (BlockPlace place : changed_) changes.blocks.push_back(describe(place, known));
-  changed_.clear();
+  for (const CacheTier tier : all_tiers) {
+    std::vector<BlockPlace>& changed = changed_[static_cast<size_t>(tier)];
+    std::ranges::sort(changed, {}, key);
+    const auto repeated = std::ranges::unique(changed);
+    changed.erase(repeated.begin(), repeated.end());
+    for (BlockPlace place : changed) changes.blocks.push_back(describe(tier, place, known));
+    changed.clear();
+  }
 }
 
 }  // namespace tidemill

@@ -65,7 +65,9 @@ struct Sequence {
   bool asked_disk = false;
   uint64_t loads_end = 0;
   int32_t num_loads = 0;
-  size_t promised_bytes = 0;  // of blocks it may still claim until it has drawn a token
+  std::optional<Clock::Time> disk_wait_since;  // waits for loads now
+  double disk_wait_s = 0;                      // waited for them
+  size_t promised_bytes = 0;                   // of blocks it may still claim until it has drawn a token
 
   // Time.
   std::optional<Clock::Time> first_token_time, last_token_time;

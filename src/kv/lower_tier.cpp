@@ -11,12 +11,12 @@ LowerTier::LowerTier(size_t budget_bytes, const std::vector<size_t>& class_bytes
     : pool_(budget_bytes, class_bytes, policy), cache_(pool_, block_size_tokens, std::move(windows_tokens)) {}
 
 std::optional<BlockPlace> LowerTier::put(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group,
-                                         uint8_t size_class, const BlockWorth& worth,
-                                         std::vector<BlockPlace>& dropped) {
+                                         uint8_t size_class, const BlockWorth& worth, std::vector<BlockPlace>& dropped,
+                                         uint32_t owner) {
   if (cache_.find(hash, tokens, group)) return std::nullopt;
   const std::optional<BlockPlace> place = pool_.allocate(size_class, dropped);
   if (!place) return std::nullopt;
-  const bool entered = cache_.insert(hash, tokens, group, *place);
+  const bool entered = cache_.insert(hash, tokens, group, *place, owner);
   if (entered) pool_.set_worth(*place, worth);
   pool_.release(*place);
   return entered ? place : std::nullopt;

@@ -26,10 +26,11 @@ class LowerTier {
             int32_t block_size_tokens, std::vector<int32_t> windows_tokens);
 
   // A place for a copy of the content, evicting others for it; nothing where the content is here already or the class
-  // does not fit at all. Slots whose memory has to go back first are appended to `dropped`.
+  // does not fit at all. owner: an opaque label, as of PrefixCache::insert. Slots whose memory has to go back first are
+  // appended to `dropped`.
   [[nodiscard]] std::optional<BlockPlace> put(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group,
                                               uint8_t size_class, const BlockWorth& worth,
-                                              std::vector<BlockPlace>& dropped);
+                                              std::vector<BlockPlace>& dropped, uint32_t owner = 0);
   std::optional<BlockPlace> find(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group) const {
     return cache_.find(hash, tokens, group);
   }
@@ -45,6 +46,8 @@ class LowerTier {
 
   const PrefixCache& cache() const { return cache_; }
   const BlockPool& pool() const { return pool_; }
+  void set_time(uint32_t ms) { pool_.set_time(ms); }
+  void record_changes(std::vector<BlockPlace>* changes) { pool_.record_changes(changes); }
   void check_integrity() const;
 
  private:

@@ -20,6 +20,7 @@ struct KvBudgetOptions {
   std::optional<size_t> bytes;        // --kv-cache-memory-bytes
   std::optional<int64_t> num_blocks;  // --num-kv-blocks: the bytes of that many sealed blocks over all groups
   double memory_utilization = 0.5;    // --memory-utilization: a share of what is available after the weights
+  size_t host_bytes = 0;              // --kv-host-bytes: of a tier beside the cache
 };
 
 struct MemoryPlan {

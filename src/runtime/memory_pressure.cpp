@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "runtime/memory_plan.h"
 
 namespace tidemill {
 namespace {
-
-constexpr std::chrono::seconds between_looks{1};
 
 std::string text_of(const std::string& path) {
   std::ifstream in(path);
@@ -65,8 +63,8 @@ size_t next_budget_bytes(const BreathingRules& rules, size_t budget_bytes, size_
   return std::clamp(next, rules.min_bytes, rules.max_bytes);
 }
 
-Breathing::Breathing(Engine& engine, BreathingRules rules)
-    : engine_(engine), rules_(rules), thread_([this] { run(); }) {}
+Breathing::Breathing(Engine& engine, BreathingRules rules, Source source, std::chrono::milliseconds period)
+    : engine_(engine), rules_(rules), source_(std::move(source)), period_(period), thread_([this] { run(); }) {}
 
 Breathing::~Breathing() {
   {
@@ -79,10 +77,9 @@ Breathing::~Breathing() {
 
 void Breathing::run() {
   std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, between_looks, [this] { return stop_; })) {
+  while (!ended_.wait_for(lock, period_, [this] { return stop_; })) {
     const EngineStats stats = engine_.stats();
-    const size_t wanted =
-        next_budget_bytes(rules_, stats.kv_budget_bytes, stats.kv_occupied_bytes, read_memory_pressure());
+    const size_t wanted = next_budget_bytes(rules_, stats.kv_budget_bytes, stats.kv_occupied_bytes, source_());
     if (wanted != stats.kv_budget_bytes) engine_.resize_cache(wanted);
   }
 }

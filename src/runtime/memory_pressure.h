@@ -4,8 +4,10 @@
 // the kernel has it). The rule is a pure function; a thread of its own applies it once a second between two limits.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -37,8 +39,10 @@ size_t next_budget_bytes(const BreathingRules& rules, size_t budget_bytes, size_
 
 class Breathing {
  public:
-  // The engine must outlive it.
-  Breathing(Engine& engine, BreathingRules rules);
+  using Source = std::function<MemoryPressure()>;
+  // The engine must outlive it. source: asked once a period, on a thread of its own.
+  Breathing(Engine& engine, BreathingRules rules, Source source = read_memory_pressure,
+            std::chrono::milliseconds period = std::chrono::seconds(1));
   ~Breathing();
   Breathing(const Breathing&) = delete;
   Breathing& operator=(const Breathing&) = delete;
@@ -48,6 +52,8 @@ class Breathing {
 
   Engine& engine_;
   const BreathingRules rules_;
+  const Source source_;
+  const std::chrono::milliseconds period_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool stop_ = false;

@@ -143,6 +143,10 @@ std::optional<ApiError> ApiServer::State::check_access(const HttpRequest& head, 
   if (route.access == RouteAccess::caller) return std::nullopt;
   if (route.access == RouteAccess::observer && !keys.has_tenants()) return std::nullopt;
   if (const std::optional<Caller> caller = keys.identify(head); caller && caller->admin) return std::nullopt;
+  return needs_admin();
+}
+
+ApiError ApiServer::State::needs_admin() const {
   return from_status(403, keys.has_admin() ? "this needs an administrator's key"
                                            : "this needs an administrator's key, and none is set (--admin-api-key)");
 }
@@ -219,6 +223,7 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
                                                 : read_completion_request(std::get<Json>(body), *model, config.api);
   if (ApiError* error = std::get_if<ApiError>(&read)) return Exchange::reply(exchange, error_reply(*error));
   GenerationRequest& request = std::get<GenerationRequest>(read);
+  if (request.engine.pin_or_end && !caller.admin) return Exchange::reply(exchange, error_reply(needs_admin()));
   if (std::optional<ApiError> error =
           choose_latency_class(request, exchange->request().header(latency_class_header), caller.latency_class))
     return Exchange::reply(exchange, error_reply(*error));

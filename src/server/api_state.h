@@ -41,6 +41,7 @@ class ApiServer::State final : public HttpHandler {
   HttpReply cache_map();
   // A refusal of a caller that may not use the route.
   std::optional<ApiError> check_access(const HttpRequest& head, const Route& route) const;
+  ApiError needs_admin() const;
   void start_events(const std::shared_ptr<Exchange>& exchange);
   HttpReply health() const;
   void watch(Exchange& exchange, RouteId route, const std::string& request_id, const std::string& tenant,

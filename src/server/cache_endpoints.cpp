@@ -7,7 +7,6 @@
 namespace tidemill {
 namespace {
 
-constexpr int64_t max_ttl_s = 31 * 24 * 3600;
 constexpr int64_t default_ttl_s = 3600;
 constexpr int64_t max_bytes = int64_t{1} << 50;
 
@@ -46,12 +45,13 @@ std::variant<Json, ApiError> resize_cache(const Json& body, Engine& engine) {
 ReadResult read_pin_request(const Json& body, const ServedModel& model, const ApiLimits& limits, Caller& caller) {
   if (!body.is_object()) return bad_request("the body must be a JSON object");
   Fields fields(body);
-  const int64_t ttl_s = fields.integer("ttl", 0, max_ttl_s).value_or(default_ttl_s);
+  const int64_t ttl_s = fields.integer("ttl", 0, max_pin_ttl_s).value_or(default_ttl_s);
   const auto tenant = fields.string("tenant", limits.max_salt_bytes);
   if (fields.has("prompt") == fields.has("messages")) return bad_request("say one of prompt and messages");
   if (fields.failed()) return *fields.error();
   Json asked = body;
-  for (const char* name : {"ttl", "tenant", "stream", "max_completion_tokens", "max_new_tokens", "n_predict", "n"})
+  for (const char* name :
+       {"ttl", "tenant", "cache_pin_ttl", "stream", "max_completion_tokens", "max_new_tokens", "n_predict", "n"})
     asked.erase(name);
   asked["max_tokens"] = 0;
   const bool chat = fields.has("messages");

@@ -12,7 +12,8 @@ namespace tidemill {
 namespace {
 
 // The names of a row's columns, in order.
-constexpr std::array columns = {"id", "group", "state", "format", "references", "age_ms", "tier", "tenant", "pinned"};
+constexpr std::array columns = {"id",     "group", "state",  "format", "references",
+                                "age_ms", "tier",  "tenant", "pinned", "bytes"};
 
 const std::string& format_name(const EngineConfig& config, KvFormatId format, bool tail) {
   if (format == 0) return tail ? config.kv_tail_format : config.kv_sealed_format;
@@ -24,7 +25,9 @@ Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
   const BlockPlace place = block.info.place;
   const bool in_tail_format = BlockFormats::is_tail_class(place.size_class);
   Json fields = Json::array();
-  fields.push_back(fmt::format("{}.{}", place.size_class, place.slot));
+  const char* tier = cache_tier_names[static_cast<size_t>(block.tier)];
+  const std::string prefix = block.tier == CacheTier::memory ? "" : fmt::format("{}.", tier);
+  fields.push_back(fmt::format("{}{}.{}", prefix, place.size_class, place.slot));
   fields.push_back(block.group);
   // A held block that is not full yet is a tail.
   const bool tail = block.info.state == BlockState::held && !block.sealed;
@@ -32,9 +35,10 @@ Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
   fields.push_back(format_name(config, block.format, in_tail_format));
   fields.push_back(block.info.num_references);
   fields.push_back(now_ms - std::min(now_ms, block.info.since_ms));
-  fields.push_back("memory");
+  fields.push_back(tier);
   fields.push_back(block.owner == 0 ? Json() : Json(fmt::format("t{:08x}", block.owner)));
   fields.push_back(block.pinned);
+  fields.push_back(block.bytes);
   return fields;
 }
 
@@ -50,14 +54,32 @@ Json formats_json(const CacheTotals& totals, const EngineConfig& config) {
   return formats;
 }
 
+Json tiers_json(const CacheTotals& totals) {
+  Json tiers = Json::array();
+  const auto add = [&tiers](CacheTier tier, const TierBytes& bytes) {
+    if (bytes.budget == 0) return;
+    const size_t occupied = bytes.held + bytes.cached + bytes.idle;
+    tiers.push_back({{"tier", cache_tier_names[static_cast<size_t>(tier)]},
+                     {"budget_bytes", bytes.budget},
+                     {"held_bytes", bytes.held},
+                     {"cached_bytes", bytes.cached},
+                     {"idle_bytes", bytes.idle},
+                     {"unbacked_bytes", std::max(bytes.budget, occupied) - occupied}});
+  };
+  add(CacheTier::memory, {totals.budget_bytes, totals.held_bytes, totals.cached_bytes, totals.idle_bytes});
+  add(CacheTier::host, totals.host);
+  add(CacheTier::disk, totals.disk);
+  return tiers;
+}
+
 Json totals_json(const CacheTotals& totals, const EngineConfig& config) {
   const size_t occupied = totals.held_bytes + totals.cached_bytes + totals.idle_bytes;
   return {
-      {"budget_bytes", totals.budget_bytes},    {"wanted_bytes", totals.wanted_bytes},
-      {"held_bytes", totals.held_bytes},        {"cached_bytes", totals.cached_bytes},
-      {"idle_bytes", totals.idle_bytes},        {"unbacked_bytes", std::max(totals.budget_bytes, occupied) - occupied},
-      {"pinned_bytes", totals.pinned_bytes},    {"pins", totals.num_pins},
-      {"formats", formats_json(totals, config)}};
+      {"budget_bytes", totals.budget_bytes},     {"wanted_bytes", totals.wanted_bytes},
+      {"held_bytes", totals.held_bytes},         {"cached_bytes", totals.cached_bytes},
+      {"idle_bytes", totals.idle_bytes},         {"unbacked_bytes", std::max(totals.budget_bytes, occupied) - occupied},
+      {"pinned_bytes", totals.pinned_bytes},     {"pins", totals.num_pins},
+      {"formats", formats_json(totals, config)}, {"tiers", tiers_json(totals)}};
 }
 
 }  // namespace
@@ -98,7 +120,8 @@ Json cache_changes_json(const CacheChanges& changes, const EngineConfig& config)
   // A block that changed in several steps counts as it was in the last.
   std::vector<CacheBlock> blocks = changes.blocks;
   const auto key = [](const CacheBlock& block) {
-    return (uint64_t{block.info.place.size_class} << 32) | block.info.place.slot;
+    const BlockPlace place = block.info.place;
+    return (uint64_t{static_cast<uint8_t>(block.tier)} << 40) | (uint64_t{place.size_class} << 32) | place.slot;
   };
   std::ranges::reverse(blocks);
   std::ranges::stable_sort(blocks, {}, key);

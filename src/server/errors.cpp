@@ -86,7 +86,15 @@ ApiError from_finish(FinishReason reason, const std::string& message) {
     return unavailable(message.empty() ? "the request's time was up" : message, "timeout");
   if (reason == FinishReason::shutdown)
     return unavailable(message.empty() ? "the server is shutting down" : message, "shutting_down", 1);
+  if (reason == FinishReason::refused) return nothing_pinned();
   return server_fault(message.empty() ? "the request failed" : message);
+}
+
+ApiError nothing_pinned() {
+  ApiError error =
+      from_status(409, "nothing was pinned: the prompt fills no block, or the pins hold as much as they may");
+  error.code = "nothing_pinned";
+  return error;
 }
 
 ApiError from_status(int status, std::string message) {

@@ -32,6 +32,7 @@ ApiError server_fault(std::string message);
 ApiError from_refusal(const Refusal& refusal);
 // Why the engine ended a request that did not end by itself: timeout, error or shutdown.
 ApiError from_finish(FinishReason reason, const std::string& message);
+ApiError nothing_pinned();
 // For a status that the HTTP layer found by itself.
 ApiError from_status(int status, std::string message);
 

@@ -222,6 +222,9 @@ void add_histograms(Samples& samples, const EngineStats& stats) {
   samples.histogram("request_params_max_tokens", "max_tokens of a request.", stats.max_tokens);
   samples.histogram("request_params_n", "n of a request.", stats.num_choices);
   samples.histogram("request_num_preemptions", "Preemptions of a request.", stats.preemptions_per_request);
+  samples.histogram("kv_disk_wait_seconds",
+                    "Time that requests waited for blocks from the disk tier, of those that had some read.",
+                    stats.kv_disk_wait);
   samples.histogram("request_itl_jitter_ratio", "Deviation of a request's token gaps over their mean.",
                     stats.itl_jitter);
   samples.histogram("iteration_tokens_total", "Tokens computed in a step.", stats.iteration_tokens);

@@ -46,6 +46,7 @@ void expect_sums(Engine& engine) {
   const std::vector<size_t> class_bytes = formats.class_bytes();
   std::array<FormatBytes, most_kv_formats> counted{};
   for (const CacheBlock& block : engine.cache_map().blocks) {
+    if (block.tier != CacheTier::memory) continue;
     const size_t bytes = class_bytes[block.info.place.size_class];
     if (block.info.state == BlockState::held) counted[block.format].held += bytes;
     if (block.info.state == BlockState::cached) counted[block.format].cached += bytes;

@@ -1,6 +1,8 @@
 // Pinned prefixes survive what else would push them out, within their limit and their time.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "engine/engine_harness.h"
 
 namespace tidemill {
@@ -81,6 +83,29 @@ TEST(Pins, StayWithinTheirShare) {
   harness.engine().check_integrity();
 }
 
+TEST(Pins, ARequestThatInsistsEndsWithoutOne) {
+  Harness harness(config_of());  // 10 of 40 blocks
+  const auto insisting = [&](int32_t num_tokens, int32_t name) {
+    Request request = make_request(num_tokens, 5, name);
+    request.pin_for = milliseconds(1000000);
+    request.pin_or_end = true;
+    request.num_choices = 2;
+    const RequestId id = harness.submit(request);
+    harness.run();
+    return harness.answer(id, 0);
+  };
+  const Answer pinned = insisting(100, 0);
+  EXPECT_EQ(pinned.tokens.size(), 5u);
+  EXPECT_EQ(pinned.finished->usage.pinned_tokens, 96);
+  const Answer refused = insisting(100, 1);
+  EXPECT_EQ(refused.tokens.size(), 0u);
+  EXPECT_EQ(refused.finished->reason, FinishReason::refused);
+  EXPECT_EQ(insisting(10, 2).finished->reason, FinishReason::refused) << "fills no block";
+  EXPECT_EQ(insisting(100, 0).finished->usage.pinned_tokens, 96) << "pinned already, so there is room";
+  EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 600u);
+  harness.engine().check_integrity();
+}
+
 TEST(Pins, GiveWayToARequestThatCannotRunOtherwise) {
   Harness harness(config_of());
   EXPECT_EQ(pin(harness, pin_request(100, milliseconds(1000000))), 96);
@@ -128,16 +153,21 @@ TEST(CacheMap, AddsUp) {
 }
 
 TEST(CacheMap, AndItsChangesGiveTheNext) {
-  Harness harness(config_of(24));
+  EngineConfig config = config_of(24);
+  config.kv_host_bytes = 900;
+  config.kv_disk_bytes = 4000;
+  config.kv_disk_class_bytes = {120, 0};
+  Harness harness(config);
   harness.run_alone(make_request(50, 3));
   CacheFeed& feed = harness.engine().cache_feed();
   feed.watch(true);
-  std::map<uint64_t, CacheBlock> blocks;
+  std::map<std::tuple<CacheTier, uint8_t, uint32_t>, CacheBlock> blocks;
   const auto key = [](const CacheBlock& block) {
-    return (uint64_t{block.info.place.size_class} << 32) | block.info.place.slot;
+    return std::tuple(block.tier, block.info.place.size_class, block.info.place.slot);
   };
   for (const CacheBlock& block : harness.engine().cache_map().blocks) blocks[key(block)] = block;
   for (int32_t i = 0; i < 30; ++i) harness.submit(make_request(10 + i * 7, 20, i % 5));
+  std::array<size_t, 3> most{};
   for (int32_t step = 0; step < 400; ++step) {
     if (step == 60) {
       EXPECT_FALSE(harness.engine().resize_cache(2000));
@@ -152,6 +182,13 @@ TEST(CacheMap, AndItsChangesGiveTheNext) {
     }
     const CacheMap map = harness.engine().cache_map();
     ASSERT_EQ(map.blocks.size(), blocks.size());
+    std::array<size_t, 3> bytes{};
+    for (const CacheBlock& block : map.blocks) bytes[static_cast<size_t>(block.tier)] += block.bytes;
+    const CacheTotals& totals = map.totals;
+    ASSERT_EQ(bytes[0], totals.held_bytes + totals.cached_bytes + totals.idle_bytes);
+    ASSERT_EQ(bytes[1], totals.host.held + totals.host.cached + totals.host.idle);
+    ASSERT_EQ(bytes[2], totals.disk.held + totals.disk.cached + totals.disk.idle);
+    for (size_t tier = 0; tier < 3; ++tier) most[tier] = std::max(most[tier], bytes[tier]);
     for (const CacheBlock& block : map.blocks) {
       const BlockInfo& seen = blocks[key(block)].info;
       ASSERT_EQ(seen.state, block.info.state);
@@ -159,6 +196,8 @@ TEST(CacheMap, AndItsChangesGiveTheNext) {
       ASSERT_EQ(seen.since_ms, block.info.since_ms);
     }
   }
+  EXPECT_EQ(most[1], 900u) << "the host tier was full";
+  EXPECT_GT(most[2], 2000u);
   feed.watch(false);
   harness.expect_quiet();
   EXPECT_FALSE(feed.take(milliseconds(0)));

@@ -355,7 +355,7 @@ class Operations {
     kv_->check_integrity(holders_, pins_);
     check_totals(kv_->pool(), kv_->pool().budget_bytes());
     check_totals(kv_->host()->pool(), config_.kv_host_bytes);
-    check_totals(kv_->disk()->disk_pool(), config_.kv_disk_bytes);
+    check_totals(kv_->disk()->tier().pool(), config_.kv_disk_bytes);
     ASSERT_LE(pins_.bytes(), kv_->pool().budget_bytes() / 4);
     check_host();
   }

@@ -53,7 +53,9 @@ def test_a_restart_finds_the_prompt_on_disk(disk):
         again, cached, reply = ask(server)
         assert (again, cached) == (text, full_blocks(reply))
         assert reply["timings"]["loaded_blocks"] == cached // BLOCK > 0
+        assert 0 < reply["timings"]["disk_wait_ms"] <= reply["timings"]["queue_ms"]
     assert server.metrics()["tidemill:kv_disk_failures_total"] == 0
+    assert server.metrics()["tidemill:kv_disk_wait_seconds_count"] == 1
 
 
 @pytest.mark.parametrize("harmed", [[0, 1, 2, 3, 4, 5], [2]])

@@ -58,6 +58,27 @@ TEST(MemoryPlan, ImpossibleBudgetsAreRefusedWithBothNumbers) {
   EXPECT_FALSE(plan_memory(layout, 32, {}, 0, 0, size_t{1} << 30, options).ok());
 }
 
+TEST(MemoryPlan, AHostTierTakesItsRoomFirst) {
+  const KvLayout layout = layout_of(2, 2, 16);
+  const size_t available = size_t{1} << 30;
+  KvBudgetOptions options;
+  options.host_bytes = available / 4;
+  EXPECT_EQ(plan_memory(layout, 32, {}, 0, 0, available, options)->kv_budget_bytes, available / 8 * 3);
+  options.bytes = available / 4 * 3 + 1;
+  auto both = plan_memory(layout, 32, {}, 0, 0, available, options);
+  ASSERT_FALSE(both.ok());
+  EXPECT_EQ(
+      both.error().message,
+      "a KV cache of 805306369 bytes does not fit beside a host tier of 268435456 bytes: 1073741824 bytes of memory "
+      "are available");
+  options.bytes = 1 << 20;
+  options.host_bytes = available + 1;
+  auto host = plan_memory(layout, 32, {}, 0, 0, available, options);
+  ASSERT_FALSE(host.ok());
+  EXPECT_EQ(host.error().message,
+            "a host tier of 1073741825 bytes does not fit: 1073741824 bytes of memory are available");
+}
+
 TEST(MemoryPlan, ThisMachineHasMemory) {
   EXPECT_GT(available_memory_bytes(), size_t{1} << 20);
   EXPECT_LT(available_memory_bytes(), size_t{1} << 50);

@@ -1,6 +1,10 @@
 // /v1/cache: who may look and change, what is shown, and that it is true.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "test_server.h"
 
 namespace tidemill::testing {
@@ -87,6 +91,40 @@ TEST(CachePin, KeepsAPromptForATenant) {
   EXPECT_TRUE(server.quiet());
 }
 
+TEST(CachePin, IsAFieldOfARequestToo) {
+  TestOptions options = with_admin();
+  options.server.keys.keys = {"user tenant=red"};
+  TestServer server(options);
+  server.script.say("ok");
+  const auto pinning = [&](char letter, int ttl, nlohmann::json more = nlohmann::json::object()) {
+    more["cache_pin_ttl"] = ttl;
+    return prompt_of(letter, more);
+  };
+  EXPECT_EQ(server.post("/v1/completions", pinning('p', 60), "x-api-key: user\r\n").status, 403);
+  const Reply pinned = server.post("/v1/completions", pinning('p', 60), admin);
+  ASSERT_EQ(pinned.status, 200) << pinned.body;
+  const nlohmann::json details = pinned.json()["usage"]["prompt_tokens_details"];
+  EXPECT_GT(details["pinned_tokens"], 150);
+  EXPECT_EQ(pinned.json()["choices"][0]["text"], "ok");
+  EXPECT_EQ(server.get("/v1/cache", admin).json()["totals"]["pins"], 1);
+  const size_t held = server.engine().stats().kv_pinned_bytes;
+  // Beyond what pins may hold, and what fills no block.
+  server.post("/v1/cache/resize", {{"bytes", 5 * held}}, admin);
+  const Reply refused = server.post("/v1/completions", pinning('q', 60), admin);
+  EXPECT_EQ(refused.status, 409) << refused.body;
+  EXPECT_EQ(refused.json()["error"]["code"], "nothing_pinned");
+  EXPECT_EQ(server.post("/v1/completions", pinning('q', 60, {{"stream", true}}), admin).status, 409);
+  EXPECT_EQ(server.post("/v1/completions", pinning('q', 60, {{"prompt", "x"}}), admin).status, 409);
+  EXPECT_EQ(server.engine().stats().kv_pinned_bytes, held);
+  EXPECT_EQ(server.post("/v1/completions", pinning('p', 0), admin).status, 200) << "ends it";
+  EXPECT_EQ(server.get("/v1/cache", admin).json()["totals"]["pins"], 0);
+  for (const nlohmann::json& ttl : {nlohmann::json(-1), nlohmann::json("x"), nlohmann::json(31 * 24 * 3600 + 1)})
+    EXPECT_EQ(server.post("/v1/completions", prompt_of('p', {{"cache_pin_ttl", ttl}}), admin).status, 400)
+        << ttl.dump();
+  EXPECT_EQ(server.post("/v1/completions", pinning('p', 60, {{"prompt", {"a", "b"}}}), admin).status, 400);
+  EXPECT_TRUE(server.quiet());
+}
+
 TEST(CacheMapRoute, AddsUpAndNamesNobody) {
   TestOptions options = with_admin();
   options.server.keys.keys = {"user tenant=red"};
@@ -110,6 +148,32 @@ TEST(CacheMapRoute, AddsUpAndNamesNobody) {
   EXPECT_EQ(bytes, totals["held_bytes"].get<int64_t>() + totals["cached_bytes"].get<int64_t>() +
                        totals["idle_bytes"].get<int64_t>());
   EXPECT_EQ(totals["budget_bytes"].get<int64_t>(), bytes + totals["unbacked_bytes"].get<int64_t>());
+}
+
+TEST(CacheMapRoute, ShowsEveryTier) {
+  TestOptions options;
+  options.engine.kv_host_bytes = options.engine.kv_budget_bytes / 2;
+  TestServer server(options);
+  server.script.say("ok");
+  for (char letter = 'a'; letter < 'z'; ++letter) server.post("/v1/completions", prompt_of(letter));
+  const nlohmann::json map = server.get("/v1/cache").json();
+  const std::vector<std::string> columns = map["columns"];
+  const size_t tier = std::ranges::find(columns, "tier") - columns.begin();
+  const size_t bytes = std::ranges::find(columns, "bytes") - columns.begin();
+  std::map<std::string, int64_t> sums;
+  std::set<std::string> ids;
+  for (const nlohmann::json& block : map["blocks"]) {
+    sums[block[tier]] += block[bytes].get<int64_t>();
+    EXPECT_TRUE(ids.insert(block[0]).second) << "an id names one block";
+  }
+  ASSERT_EQ(map["totals"]["tiers"].size(), 2u);
+  for (const nlohmann::json& of : map["totals"]["tiers"]) {
+    const int64_t occupied =
+        of["held_bytes"].get<int64_t>() + of["cached_bytes"].get<int64_t>() + of["idle_bytes"].get<int64_t>();
+    EXPECT_GT(of["cached_bytes"], 0) << of.dump();
+    EXPECT_EQ(sums[of["tier"]], occupied) << of.dump();
+    EXPECT_EQ(of["budget_bytes"].get<int64_t>(), occupied + of["unbacked_bytes"].get<int64_t>()) << of.dump();
+  }
 }
 
 TEST(CacheEventsRoute, TellsOfChangesAndEndsWithTheServer) {

@@ -196,6 +196,10 @@ void read_engine_fields(Fields& fields, const ApiLimits& limits, GenerationReque
     if (salt->empty()) fields.fail("cache_salt", "must not be empty");
     engine.cache_salt = *salt;
   }
+  if (const auto ttl_s = fields.integer("cache_pin_ttl", 0, max_pin_ttl_s)) {
+    engine.pin_for = std::chrono::seconds(*ttl_s);
+    engine.pin_or_end = true;
+  }
   for (const char* name : {"request_id", "rid"}) {
     const auto id = fields.string(name, 128);
     if (!id) continue;

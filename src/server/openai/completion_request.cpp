@@ -87,6 +87,8 @@ ReadResult read_completion_request(const Json& body, const ServedModel& model, c
   const bool add_special = fields.boolean("add_special_tokens", true);
   if (fields.failed()) return *fields.error();
   if (std::optional<ApiError> error = read_prompts(body, model, limits, add_special, request)) return *error;
+  if (request.engine.pin_for && request.prompts.size() != 1)
+    return bad_request("one prompt can be pinned at a time", "prompt");
   return request;
 }
 

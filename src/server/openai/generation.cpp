@@ -17,7 +17,8 @@ HttpReply stream_reply() {
 }
 
 bool is_failure(FinishReason reason) {
-  return reason == FinishReason::timeout || reason == FinishReason::error || reason == FinishReason::shutdown;
+  return reason == FinishReason::timeout || reason == FinishReason::error || reason == FinishReason::shutdown ||
+         reason == FinishReason::refused;
 }
 
 double ms_since(std::chrono::steady_clock::time_point begin) {
@@ -203,6 +204,7 @@ TotalUsage Generation::total_usage() const {
     }
     total.cached_tokens += cached;
   }
+  if (request_.engine.pin_or_end) total.pinned_tokens = prompts_.front().choices.front().usage.pinned_tokens;
   return total;
 }
 

@@ -31,6 +31,8 @@ struct ApiLimits {
   bool allow_request_templates = false;  // the field chat_template
 };
 
+inline constexpr int64_t max_pin_ttl_s = 31 * 24 * 3600;
+
 // What the reply shows.
 struct ReplyOptions {
   bool stream = false;

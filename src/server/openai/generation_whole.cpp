@@ -56,10 +56,7 @@ Json Generation::whole_choice(size_t index, int32_t number) const {
 HttpReply Generation::pin_reply() const {
   const Usage& usage = prompts_.front().choices.front().usage;
   const int64_t ttl_s = *request_.reply.pin_ttl_s;
-  if (ttl_s > 0 && usage.pinned_tokens == 0) {
-    return error_reply(
-        from_status(409, "nothing was pinned: the prompt fills no block, or the pins hold as much as they may"));
-  }
+  if (ttl_s > 0 && usage.pinned_tokens == 0) return error_reply(nothing_pinned());
   HttpReply reply;
   reply.body = to_line({{"object", "cache.pin"},
                         {"ttl", ttl_s},

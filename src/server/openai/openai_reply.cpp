@@ -76,10 +76,12 @@ Json reply_object(const ReplyFrame& frame, bool chunk) {
 Json usage_json(const TotalUsage& usage) {
   Json details = {{"discarded_tokens", usage.discarded_tokens}};
   if (usage.reasoning_tokens) details["reasoning_tokens"] = *usage.reasoning_tokens;
+  Json prompt_details = {{"cached_tokens", usage.cached_tokens}};
+  if (usage.pinned_tokens) prompt_details["pinned_tokens"] = *usage.pinned_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details", prompt_details},
           {"completion_tokens_details", details}};
 }
 
@@ -103,6 +105,7 @@ Json timings_json(const RequestTimings& timings, const Usage& usage) {
           {"preemptions", timings.num_preemptions},
           {"recomputed_tokens", timings.num_recomputed_tokens},
           {"loaded_blocks", timings.num_loaded_blocks},
+          {"disk_wait_ms", timings.disk_wait_ms},
           {"fetched_tokens", timings.num_fetched_tokens}};
 }
 
