@@ -26,7 +26,9 @@ void WorkClaim::start(int32_t num_pieces) {
 WorkClaim::Share WorkClaim::take(Run& run) {
   int32_t first = run.next.load(std::memory_order_relaxed);
   while (first < run.end) {
-    const int32_t end = first + std::max(1, (run.end - first) / (2 * run.num_workers));
+    // Even, as long as they are large: kernels take two panels of weights together.
+    const int32_t count = std::max(1, (run.end - first) / (2 * run.num_workers));
+    const int32_t end = first + (count > 2 ? count / 2 * 2 : count);
     if (run.next.compare_exchange_weak(first, end, std::memory_order_relaxed)) return {first, end};
   }
   return {};

@@ -86,6 +86,9 @@ struct Product {
   float softcap = 0.0f;     // 0 = none: x becomes cap * tanh(x / cap); not for gated matrices
   bool accumulate = false;  // add to what output holds (the residual)
   Rows output{};            // [n, rows], or [n, rows / 2] for a gated matrix
+  // The backend's next product, of this matrix and without a norm, is the only reader of output. What it reads may then
+  // lie elsewhere, in the layout that its kernels take; output's memory holds anything.
+  const Matrix* reader = nullptr;
   TraceLabel label{.name = "product"};
 };
 

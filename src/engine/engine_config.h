@@ -66,7 +66,7 @@ struct EngineConfig {
   std::chrono::microseconds target_itl{0};  // 0 = the next
   // Of a step that only decodes all who are here; up to twice as much while long prompts wait, within 0.1 s. 0 = no
   // limit.
-  double itl_multiple = 2.4;
+  double itl_multiple = 2.5;
   int32_t min_prompt_rows = 16;  // of the first prompt in every step, whatever they cost
   BatchingMode batching = BatchingMode::continuous;
   bool kv_cache = true;  // false: --kv-cache off, everything is computed again at each step

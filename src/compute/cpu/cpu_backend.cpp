@@ -182,7 +182,15 @@ ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& ma
           .softcap = args.softcap,
           .accumulate = args.accumulate,
           .output = args.output.data + packed.first_output,
-          .output_stride = args.output.width};
+          .output_stride = args.output.width,
+          .output_pairs = leaves_pairs(args, matrix) ? next_pairs_.data() : nullptr};
+}
+
+// Whether outputs go straight into the layout of the product that reads them.
+bool CpuBackend::leaves_pairs(const Product& args, const PackedMatrix& matrix) const {
+  if (!args.reader || matrix.layout() != MatrixLayout::gated || !matrix.any_pairs() || args.accumulate) return false;
+  const auto& reader = static_cast<const PackedMatrix&>(*args.reader);
+  return reader.any_pairs() && !reader.any_quantized() && !reader.any_float();
 }
 
 // Claims panels, numbered through all parts, until none is left.
@@ -217,12 +225,21 @@ void CpuBackend::product(const Product& args) {
     act_pairs_.reserve(static_cast<size_t>((num_rows + max_tile_rows) * padded_cols(matrix.cols())));
   }
   for (WorkerScratch& scratch : scratch_) scratch.row.reserve(cols + panel_rows);
+  const bool prepared = next_reader_ != nullptr;
+  if (prepared) {
+    TM_CHECK(next_reader_ == args.matrix && !args.norm.weight, "the product that was announced comes next");
+    std::swap(act_pairs_, next_pairs_);
+  }
+  next_reader_ = leaves_pairs(args, matrix) ? args.reader : nullptr;
+  if (next_reader_) {
+    next_pairs_.reserve(static_cast<size_t>((num_rows + max_tile_rows) * padded_cols(args.output.width)));
+  }
 
   const size_t num_tasks = gated ? 1 : matrix.parts().size();
   product_tasks_.clear();
   for (size_t i = 0; i < num_tasks; ++i) product_tasks_.push_back(product_task(args, matrix, i));
-  const bool alone = num_rows <= rows_prepared_alone || threads_.size() == 1;
-  for (int32_t row = 0; alone && row < num_rows; ++row) prepare_activation_row(args, matrix, row, 0);
+  const bool alone = prepared || num_rows <= rows_prepared_alone || threads_.size() == 1;
+  for (int32_t row = 0; alone && !prepared && row < num_rows; ++row) prepare_activation_row(args, matrix, row, 0);
   claim_.start(matrix.num_pieces());
   threads_.run([&](int32_t worker) {
     if (!alone) {

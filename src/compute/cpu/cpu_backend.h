@@ -126,6 +126,7 @@ class CpuBackend : public Backend {
   void for_each(int32_t count, Work&& work);
 
   void prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker);
+  bool leaves_pairs(const Product& args, const PackedMatrix& matrix) const;
   ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part) const;
   void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker);
 
@@ -172,6 +173,8 @@ class CpuBackend : public Backend {
   Scratch<ActBlock> act_blocks_;
   Scratch<float> act_floats_;
   Scratch<uint16_t> act_pairs_;
+  Scratch<uint16_t> next_pairs_;         // of the next product, where the last one left them
+  const Matrix* next_reader_ = nullptr;  // whose product that is; null = nothing was left
   std::vector<ProductTask> product_tasks_;
   RotaryTables rotary_;
   std::vector<RowRun> runs_;

@@ -106,6 +106,9 @@ struct ProductTask {
   bool accumulate;
   float* output;  // column 0 of these panels
   int64_t output_stride;
+  // Of a gated product on the matrix unit: outputs become the next product's activations, as pairs, and nothing goes to
+  // `output`; or null.
+  uint16_t* output_pairs;
 };
 
 // Normalizes (weight may be null: no norm) one row and lays it out for products, as row `row` of a tile of `rows`.

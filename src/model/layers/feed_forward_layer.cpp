@@ -47,6 +47,7 @@ void FeedForwardLayer::run(Backend& backend, const Scratch& scratch, Rows residu
                    .bias = data_or_null(gate_up_bias_),
                    .activation = spec_.activation,
                    .output = inner,
+                   .reader = down_.get(),
                    .label = {.name = "gated product", .layer = layer_}});
   join_.run(backend,
             {.input = inner,

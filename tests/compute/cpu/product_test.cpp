@@ -380,6 +380,36 @@ TEST_P(ProductTest, GatedProducts) {
   }
 }
 
+// Outputs that only the next product reads may be left in its layout: the same bits come out in the end.
+TEST_P(ProductTest, TheNextProductReadsTheSameWhereverOutputsLie) {
+  const auto backend = backend_for(GetParam(), 2);
+  const int cols = 96, width = 40;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const int inner : {24, 40, 64, 80, 96}) {
+      const RandomWeights gate(type, inner, cols, 3), up(type, inner, cols, 4), down(type, width, inner, 5);
+      const auto both = load(*backend, {gate.part(), up.part()}, MatrixLayout::gated);
+      const auto reader = load(*backend, {down.part()}, MatrixLayout::stacked);
+      for (const int num_rows : {1, 5, 16, 17, 40, 70}) {
+        std::vector<float> x = random_floats(static_cast<size_t>(num_rows * cols), 6);
+        std::vector<float> hidden(static_cast<size_t>(num_rows * inner)), out[2];
+        for (const bool announced : {false, true}) {
+          std::vector<float>& y = out[announced ? 1 : 0];
+          y.assign(static_cast<size_t>(num_rows * width), 0);
+          backend->product({.input = {x.data(), num_rows, cols},
+                            .matrix = both.get(),
+                            .output = {hidden.data(), num_rows, inner},
+                            .reader = announced ? reader.get() : nullptr});
+          backend->product({.input = {hidden.data(), num_rows, inner},
+                            .matrix = reader.get(),
+                            .output = {y.data(), num_rows, width}});
+        }
+        ASSERT_EQ(std::memcmp(out[0].data(), out[1].data(), out[0].size() * sizeof(float)), 0)
+            << dtype_name(type) << ", " << inner << " wide, " << num_rows << " rows";
+      }
+    }
+  }
+}
+
 TEST_P(ProductTest, EmbeddingReadsRowsBack) {
   auto backend = backend_for(GetParam(), 2);
   for (const DType type : all_types) {
