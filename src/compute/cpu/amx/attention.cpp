@@ -419,11 +419,11 @@ void give_out(const Span& span, float acc_factor) {
 // Whether all blocks of a side become pairs in the same way.
 bool takes_pairs(const AttentionTask& task, int begin, int end) {
   const auto way = [](KvFormat format) { return format == KvFormat::fp32 ? 0 : format == KvFormat::bf16 ? 1 : 2; };
-  const BlockRef* blocks = task.blocks - task.first_block;
-  const BlockRef& any = blocks[begin / task.block_size];
+  const BlockRef& any = *place_of(task, begin).block;
   const int keys = way(any.key_code.format), values = way(any.value_code.format);
   for (int b = begin / task.block_size; b <= (end - 1) / task.block_size; ++b) {
-    if (way(blocks[b].key_code.format) != keys || way(blocks[b].value_code.format) != values) return false;
+    const BlockRef& block = task.blocks[b - task.first_block];
+    if (way(block.key_code.format) != keys || way(block.value_code.format) != values) return false;
   }
   return keys != 0 && values != 0;
 }

@@ -30,11 +30,11 @@ struct RunSides {
 };
 
 // Bytes from where something lies to what lies there in another block.
-TM_INLINE size_t way_to(const uint8_t* ahead, const void* from) {
-  return static_cast<size_t>(ahead - static_cast<const uint8_t*>(from));
+TM_INLINE ptrdiff_t way_to(const uint8_t* ahead, const void* from) {
+  return ahead - static_cast<const uint8_t*>(from);
 }
 // Into the second-level cache: the first has few places for lines that are on their way.
-TM_INLINE void fetch(const void* from, size_t way) {
+TM_INLINE void fetch(const void* from, ptrdiff_t way) {
   __builtin_prefetch(static_cast<const uint8_t*>(from) + way, 0, 2);
 }
 
@@ -59,7 +59,8 @@ TM_INLINE __m512i key_row(const uint16_t* first, const uint16_t* second) {
 
 struct KeyRows {
   const uint16_t *first, *second;  // second: of positions 16 on, where they are in two pieces
-  size_t way_first, way_second, stride;
+  ptrdiff_t way_first, way_second;
+  size_t stride;
 };
 
 template <bool Halves, bool Two, typename Between>
@@ -89,7 +90,7 @@ TM_INLINE bool sixteen_bits(KvFormat format) {
 // Encoded keys of one block of at least 32 positions.
 template <bool ByChannel, bool Min, typename Codes, typename Between>
 TM_INLINE void decode_and_interleave_keys(const RunSides& keys, Codes codes, uint16_t* tiles, Between&& between) {
-  const size_t way = way_to(keys.ahead_first, keys.first.bytes);
+  const ptrdiff_t way = way_to(keys.ahead_first, keys.first.bytes);
   int row_pair = 0;
   for_key_rows<32, ByChannel, Min>(keys.first, codes, keys.offset, [&](const uint8_t* row, __m512h a, __m512h b) {
     if (row_pair++ % 16 == 0) between();
@@ -133,13 +134,13 @@ TM_INLINE __mmask32 elements_from(int d, int dim) {
 
 struct ValueRows {
   const uint16_t *first, *second;  // of positions 0 and 16 of the run
-  size_t way_first, way_second;
+  ptrdiff_t way_first, way_second;
   int stride, dim;
 };
 
 // Positions of 16.
 template <bool Halves>
-TM_INLINE void interleave_half_run(const uint16_t* row, size_t way, int stride, int dim, uint16_t* tiles) {
+TM_INLINE void interleave_half_run(const uint16_t* row, ptrdiff_t way, int stride, int dim, uint16_t* tiles) {
   for (int pair = 0; pair < 8; ++pair, row += 2 * stride) {
     int d = 0;
     for (; d + 32 <= dim; d += 32, tiles += 64) {
@@ -190,7 +191,7 @@ TM_INLINE void interleave_values(const ValueRows& rows, int begin, int end, uint
 template <bool Min, typename Codes, typename Between>
 TM_INLINE void decode_and_interleave_values(const RunSides& values, Codes codes, uint16_t* tiles, Between&& between) {
   const StoredSide& side = values.first;
-  const size_t way = way_to(values.ahead_first, side.bytes);
+  const ptrdiff_t way = way_to(values.ahead_first, side.bytes);
   const ValueScales<Min> scales(side, values.offset, run_positions);
   const auto row_bytes = static_cast<size_t>(value_row(side.code, side.dim) * Codes::bits / 8);
   const uint8_t* row = side.bytes + static_cast<size_t>(values.offset) * row_bytes;
@@ -212,7 +213,7 @@ TM_INLINE void make_value_tiles(const RunSides& values, int begin, int end, uint
   const int dim = a.dim, offset = values.offset;
   if (sixteen_bits(a.code.format) && (!values.two || sixteen_bits(b.code.format))) {
     const uint16_t* first = reinterpret_cast<const uint16_t*>(a.bytes) + offset * dim;
-    const size_t way = way_to(values.ahead_first, a.bytes);
+    const ptrdiff_t way = way_to(values.ahead_first, a.bytes);
     ValueRows rows = {first, first + 16 * dim, way, way, dim, dim};
     if (values.two) {
       rows.second = reinterpret_cast<const uint16_t*>(b.bytes);
