@@ -130,24 +130,28 @@ Result<void> plan_cache(EngineStack& stack, const RunOptions& options) {
   if (!memory) return memory.error();
   stack.memory = *memory;
   config.kv_largest_budget_bytes = std::max(memory->kv_budget_bytes, options.kv_max_bytes);
-  std::vector<KvFormats> better;
-  for (const KvFormatsWithLevel& each : stack.kv_better) better.push_back(each.formats);
-  if (2 * (1 + better.size()) * layout.groups.size() > most_size_classes)
+  std::vector<KvFormats> extra;
+  for (const KvFormatsWithLevel& each : stack.kv_better) extra.push_back(each.formats);
+  if (stack.kv_reencoded) {
+    extra.push_back(stack.kv_reencoded->formats);
+    config.kv_reencode = static_cast<KvFormatId>(extra.size());
+  }
+  if (extra.size() >= most_kv_formats || 2 * (1 + extra.size()) * layout.groups.size() > most_size_classes)
     return error("--kv-request-formats names {} formats, and a model with {} groups of layers can have {} at most",
-                 better.size(), layout.groups.size(), most_size_classes / 2 / layout.groups.size() - 1);
+                 extra.size(), layout.groups.size(), most_size_classes / 2 / layout.groups.size() - 1);
   Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(
-      layout, config.block_size_tokens, stack.kv_formats, config.kv_largest_budget_bytes, stack.backend.get(), better);
+      layout, config.block_size_tokens, stack.kv_formats, config.kv_largest_budget_bytes, stack.backend.get(), extra);
   if (!storage) return storage.error();
   stack.storage = *std::move(storage);
   config.groups = block_groups(layout, config.block_size_tokens, stack.kv_formats);
   config.kv_tail_format = kv_format_name(stack.kv_formats.tail().keys.format);
   config.kv_sealed_format = kv_formats_text(stack.kv_formats);
   config.kv_format_key = kv_format_key(stack.kv_formats, config.block_size_tokens);
-  for (const KvFormats& formats : better) {
-    config.better_formats.push_back({.groups = block_groups(layout, config.block_size_tokens, formats),
-                                     .tail_name = kv_format_name(formats.tail().keys.format),
-                                     .sealed_name = kv_formats_text(formats),
-                                     .key = kv_format_key(formats, config.block_size_tokens)});
+  for (const KvFormats& formats : extra) {
+    config.extra_formats.push_back({.groups = block_groups(layout, config.block_size_tokens, formats),
+                                    .tail_name = kv_format_name(formats.tail().keys.format),
+                                    .sealed_name = kv_formats_text(formats),
+                                    .key = kv_format_key(formats, config.block_size_tokens)});
   }
   config.kv_budget_bytes = memory->kv_budget_bytes;
   if (config.kv_host_bytes == 0) return {};
@@ -172,7 +176,7 @@ void open_disk(EngineStack& stack, const RunOptions& options) {
   const BlockFormats formats(config);
   const std::vector<size_t> payload_bytes = formats.sealed_class_bytes();
   std::string keys = config.kv_format_key;  // of all formats: size classes are numbered by them
-  for (const BetterFormat& format : config.better_formats) keys += ", " + format.key;
+  for (const ExtraFormat& format : config.extra_formats) keys += ", " + format.key;
   Result<std::unique_ptr<DiskFile>> disk =
       DiskFile::open({.path = options.kv_disk_path,
                       .budget_bytes = budget_bytes,
@@ -248,6 +252,7 @@ Result<std::unique_ptr<EngineStack>> load_engine_stack(const RunOptions& options
   stack->kv_formats = formats->usual.formats;
   stack->kv_fidelity = formats->usual.fidelity;
   stack->kv_better = formats->better;
+  stack->kv_reencoded = formats->reencoded;
   stack->kv_explanation = formats->explanation;
   std::ranges::copy(formats->warnings, std::back_inserter(stack->warnings));
   files = Error{};  // closes the mapping: the weights were repacked

@@ -44,9 +44,10 @@ struct EngineStack {
   std::unique_ptr<Model> model;
   MemoryPlan memory;
   KvFormats kv_formats;
-  std::optional<KvFidelity> kv_fidelity;      // of these formats for this model file; nothing: never measured
-  std::vector<KvFormatsWithLevel> kv_better;  // that requests may ask for, ascending
-  std::string kv_explanation;                 // why these formats, where they were chosen by measurement
+  std::optional<KvFidelity> kv_fidelity;           // of these formats for this model file; nothing: never measured
+  std::vector<KvFormatsWithLevel> kv_better;       // that requests may ask for, ascending
+  std::optional<KvFormatsWithLevel> kv_reencoded;  // that cold blocks are encoded in anew
+  std::string kv_explanation;                      // why these formats, where they were chosen by measurement
   EngineConfig engine_config;
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<KvAuditor> auditor;  // goes into the engine; nullptr = no live meter

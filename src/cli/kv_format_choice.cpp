@@ -103,6 +103,16 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
     decision.usual = with_level(biased.formats);
     if (!biased.warning.empty()) decision.warnings.push_back(std::move(biased.warning));
   }
+  if (options.kv_reencode) {
+    const KvFormat format = *options.kv_reencode;
+    if (decision.usual.formats.sealed != KvBlockFormat(KvFormat::fp16) || is_plain(format))
+      return error("--kv-reencode makes encoded copies of blocks in fp16: the cache is in {} and the copies in {}",
+                   kv_formats_text(decision.usual.formats), kv_format_name(format));
+    BiasedFormats biased =
+        formats_for_biases({.sealed = format, .rotate = decision.usual.formats.rotate}, false, key_biases);
+    decision.reencoded = with_level(biased.formats);
+    if (!biased.warning.empty()) decision.warnings.push_back(std::move(biased.warning));
+  }
   for (const KvFormats& formats : better_formats(decision.usual.formats, options.kv_request_formats)) {
     const bool keeps_keys = formats.sealed.keys == decision.usual.formats.sealed.keys;
     decision.better.push_back(with_level(formats_for_biases(formats, keeps_keys, key_biases).formats));

@@ -21,8 +21,9 @@ struct KvFormatsWithLevel {
 
 struct KvFormatDecision {
   KvFormatsWithLevel usual;
-  std::vector<KvFormatsWithLevel> better;  // that requests may ask for, ascending
-  std::string explanation;                 // lines for people; "" where nothing was chosen
+  std::vector<KvFormatsWithLevel> better;       // that requests may ask for, ascending
+  std::optional<KvFormatsWithLevel> reencoded;  // that cold blocks are encoded in anew
+  std::string explanation;                      // lines for people; "" where nothing was chosen
   std::vector<std::string> warnings;
 };
 

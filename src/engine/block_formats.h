@@ -20,7 +20,7 @@ namespace tidemill {
 class BlockFormats {
  public:
   explicit BlockFormats(const EngineConfig& config) : groups_{config.groups} {
-    for (const BetterFormat& format : config.better_formats) groups_.push_back(format.groups);
+    for (const ExtraFormat& format : config.extra_formats) groups_.push_back(format.groups);
     TM_CHECK(groups_.size() <= most_kv_formats && 2 * groups_.size() * config.groups.size() <= most_size_classes,
              "size classes are numbered in 8 bits");
     for (const std::vector<BlockGroup>& groups : groups_) {

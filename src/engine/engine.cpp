@@ -151,14 +151,14 @@ std::optional<Refusal> Engine::State::check(const Request& request) const {
                   fmt::format("the prompt has {} tokens and the context length is {}{}", num_tokens,
                               config.max_model_len_tokens, draws ? ", of which one must be left" : ""));
   }
-  if (request.kv_format >= scheduler.kv().formats().size()) {
-    return refuse(Kind::invalid, fmt::format("the KV cache has {} formats, and none with the number {}",
-                                             scheduler.kv().formats().size(), request.kv_format));
+  if (request.kv_format >= scheduler.kv().formats().size() || request.kv_format == config.kv_reencode) {
+    return refuse(Kind::invalid,
+                  fmt::format("the KV cache has no format {} that requests may have", request.kv_format));
   }
   const int64_t capacity = scheduler.kv().capacity_tokens(request.kv_format);
   if (num_tokens > capacity) {
     const std::string format =
-        request.kv_format == 0 ? "" : fmt::format(" in {}", config.better_formats[request.kv_format - 1].sealed_name);
+        request.kv_format == 0 ? "" : fmt::format(" in {}", config.extra_formats[request.kv_format - 1].sealed_name);
     return refuse(
         Kind::kv_capacity_exceeded,
         fmt::format("the prompt has {} tokens and the KV cache holds at most {}{}", num_tokens, capacity, format));

@@ -46,8 +46,8 @@ using KvFormatId = uint8_t;
 inline constexpr size_t most_kv_formats = 8;
 inline constexpr size_t most_size_classes = 256;
 
-// A format of blocks that a request may ask for instead of the usual one.
-struct BetterFormat {
+// A format that blocks may be kept in besides the usual one.
+struct ExtraFormat {
   std::vector<BlockGroup> groups;  // sizes in this format, by layer group; windows as of EngineConfig::groups
   std::string tail_name, sealed_name;
   std::string key;  // as EngineConfig::kv_format_key
@@ -83,7 +83,10 @@ struct EngineConfig {
   std::optional<std::array<uint8_t, 32>> kv_hash_key;  // secret of the blocks' names; none = a fresh one
   std::string kv_tail_format, kv_sealed_format;        // their names, for who looks at the cache
   std::string kv_format_key;  // all that the stored KV depends on besides tokens; part of every block's hash
-  std::vector<BetterFormat> better_formats;  // at most most_kv_formats - 1; format i + 1 is better_formats[i]
+  std::vector<ExtraFormat> extra_formats;  // at most most_kv_formats - 1; format i + 1 is extra_formats[i]
+  // Which of these cold blocks of the usual format get a second life in, before they are dropped. Requests may not ask
+  // for it, but say that they may be served from it.
+  std::optional<KvFormatId> kv_reencode;
   // Waiting this long raises a request by one latency class, and by one priority where that counts; 0 = never.
   std::chrono::milliseconds priority_aging{30000};
   // Queue limits; 0 = none.

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<std::string> keys_of(const EngineConfig& config) {
   std::vector<std::string> keys = {config.kv_format_key};
-  for (const BetterFormat& format : config.better_formats) keys.push_back(format.key);
+  for (const ExtraFormat& format : config.extra_formats) keys.push_back(format.key);
   return keys;
 }
 
@@ -47,6 +47,19 @@ KvAllocator::KvAllocator(const EngineConfig& config)
   }
   if (config.kv_disk_bytes > 0 && config.kv_cache && config.prefix_caching) {
     disk_ = std::make_unique<DiskPlanner>(config, windows_of(config.groups), pool_, prefix_cache_);
+  }
+  if (config.kv_reencode && config.kv_cache && config.prefix_caching) {
+    reencoded_format_ = *config.kv_reencode;
+    TM_CHECK(reencoded_format_ > 0 && reencoded_format_ < formats_.size(), "cold blocks get one of the other formats");
+    reencoded_ = std::make_unique<PrefixCache>(pool_, block_size_, windows_of(config.groups));
+    lossy_caches_ = lower_caches_;
+    lossy_caches_.push_back(reencoded_.get());
+    pool_.on_eviction([this](BlockPlace place) {
+      const bool again = formats_.format_of(place.size_class) == reencoded_format_;
+      (again ? *reencoded_ : prefix_cache_).evicted(place);
+    });
+    reencoded_->on_eviction(
+        [this](const BlockHash&, std::span<const TokenId>, int32_t, BlockPlace) { ++num_dropped_blocks_; });
   }
   prefix_cache_.on_eviction([this](const BlockHash& hash, std::span<const TokenId> tokens, int32_t group,
                                    BlockPlace place) { let_down(hash, tokens, group, place); });
@@ -162,6 +175,11 @@ size_t KvAllocator::bytes_to_reserve(const Sequence& sequence, int32_t end_posit
 }
 
 std::optional<BlockPlace> KvAllocator::allocate(uint8_t size_class, std::vector<BlockMove>& moves) {
+  if (reencoded_) reencode_cold(pool_.class_bytes(size_class), moves);
+  return take(size_class, moves);
+}
+
+std::optional<BlockPlace> KvAllocator::take(uint8_t size_class, std::vector<BlockMove>& moves) {
   dropped_.clear();
   eviction_moves_ = &moves;
   const std::optional<BlockPlace> place = pool_.allocate(size_class, dropped_);
@@ -223,11 +241,12 @@ bool KvAllocator::fork(Sequence& parent, Sequence& child, std::vector<BlockMove>
   child.num_computed = parent.num_computed;
   child.num_ever_computed = std::max(child.num_ever_computed, child.num_computed);
   child.num_entered_blocks = num_full;
+  child.num_reencoded_blocks = parent.num_reencoded_blocks;
   return true;
 }
 
 void KvAllocator::enter_sealed_blocks(Sequence& sequence) {
-  if (recompute_) return;
+  if (recompute_ || sequence.num_reencoded_blocks > 0) return;  // what was computed from a lossy copy is nobody else's
   const int32_t num_full = sequence.num_computed / block_size_;
   for (; sequence.num_entered_blocks < num_full; ++sequence.num_entered_blocks) {
     const int32_t block = sequence.num_entered_blocks;
@@ -264,6 +283,7 @@ void KvAllocator::release(Sequence& sequence, bool keep) {
   sequence.tables.clear();
   sequence.num_computed = 0;
   sequence.num_entered_blocks = 0;
+  sequence.num_reencoded_blocks = 0;
 }
 
 Pins::Pin KvAllocator::make_pin(const Sequence& sequence) {
@@ -307,7 +327,8 @@ CacheBlock KvAllocator::describe(CacheTier tier, BlockPlace place) const {
   const int32_t group = formats_.group_of(place.size_class);
   const LowerTier* below = lower(tier);
   const BlockPool& pool = below == nullptr ? pool_ : below->pool();
-  const PrefixCache& cache = below == nullptr ? prefix_cache_ : below->cache();
+  const PrefixCache& in_pool = reencoded_ && format == reencoded_format_ ? *reencoded_ : prefix_cache_;
+  const PrefixCache& cache = below == nullptr ? in_pool : below->cache();
   // Where sealing moves nothing, a block that was entered is known to be full.
   const bool known = cache.entered(place) || !formats_.group(format, group).same_format;
   return {.info = pool.info(place),
@@ -330,7 +351,8 @@ LowerTier* KvAllocator::lower(CacheTier tier) {
 
 void KvAllocator::check_integrity(std::span<const Sequence* const> holders, const Pins& pins) const {
   pool_.check_integrity();
-  prefix_cache_.check_integrity();
+  prefix_cache_.check_integrity(reencoded_ ? reencoded_->num_entries() : 0);
+  if (reencoded_) reencoded_->check_integrity(prefix_cache_.num_entries());
   if (host_) host_->check_integrity();
   if (disk_) disk_->check_integrity();
   std::unordered_map<uint64_t, int32_t> references;

@@ -122,6 +122,7 @@ class KvAllocator {
     return formats_.sealed_class(format_of(sequence), group);
   }
   std::optional<BlockPlace> allocate(uint8_t size_class, std::vector<BlockMove>& moves);
+  std::optional<BlockPlace> take(uint8_t size_class, std::vector<BlockMove>& moves);
   int32_t num_tails_to_seal(const Sequence& sequence, int32_t group, int32_t end_position) const;
   bool seal_full_tails(Sequence& sequence, int32_t group, int32_t end_position, std::vector<BlockMove>& moves);
   uint8_t class_of_new_block(const Sequence& sequence, int32_t group, int32_t block, int32_t end_position) const;
@@ -129,6 +130,13 @@ class KvAllocator {
   void extend_hashes(Sequence& sequence, int32_t num_blocks) const;
   void let_down(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place);
   bool moving_pays(size_t bytes) const;
+  void reencode_cold(size_t wanted_bytes, std::vector<BlockMove>& moves);
+  bool reencode(BlockPlace place, std::vector<BlockMove>& moves);
+  size_t free_bytes() const;
+  bool may_read_reencoded(const Sequence& sequence) const {
+    const Request& request = sequence.request->request;
+    return reencoded_ != nullptr && request.may_read_reencoded && !request.pin_for;
+  }
   BlockTable adopt_group(Sequence& sequence, int32_t group, int32_t num_blocks, std::vector<BlockMove>& moves,
                          std::vector<bool>& fetched);
   int64_t most_blocks(int32_t group, int64_t num_tokens) const;
@@ -143,9 +151,13 @@ class KvAllocator {
   HashKey hash_key_;
   BlockPool pool_;
   mutable PrefixCache prefix_cache_;
+  // Copies in config.kv_reencode, under the names of the blocks that they were made of; nullptr = none are made.
+  std::unique_ptr<PrefixCache> reencoded_;
+  KvFormatId reencoded_format_ = 0;
   std::unique_ptr<LowerTier> host_;               // nullptr = none
   std::unique_ptr<DiskPlanner> disk_;             // nullptr = none
   std::vector<const PrefixCache*> lower_caches_;  // whose blocks a match may count
+  std::vector<const PrefixCache*> lossy_caches_;  // the same for who may read re-encoded blocks
   std::vector<BlockMove>* eviction_moves_ = nullptr;
   std::vector<BlockPlace> host_dropped_;
   std::vector<std::optional<BlockPlace>> found_;  // scratch

@@ -48,11 +48,13 @@ int32_t KvAllocator::most_hit_blocks(const Sequence& sequence) const {
 int32_t KvAllocator::match_prefix(Sequence& sequence) const {
   const int32_t limit = most_hit_blocks(sequence);
   extend_hashes(sequence, limit);
-  return prefix_cache_.match(std::span(sequence.hashes).first(limit), sequence.tokens, lower_caches_);
+  return prefix_cache_.match(std::span(sequence.hashes).first(limit), sequence.tokens,
+                             may_read_reencoded(sequence) ? lossy_caches_ : lower_caches_);
 }
 
 bool KvAllocator::will_compute_next(const Sequence& leader, const Sequence& follower, int32_t num_hit) const {
   if (num_hit >= most_hit_blocks(follower) || leader.num_entered_blocks > num_hit) return false;
+  if (leader.num_reencoded_blocks > 0) return false;  // what it computes is entered nowhere
   return num_hit < static_cast<int32_t>(leader.hashes.size()) && leader.hashes[num_hit] == follower.hashes[num_hit];
 }
 
@@ -84,13 +86,13 @@ int32_t KvAllocator::adopt_prefix(Sequence& sequence, int32_t num_blocks, std::v
     for (int32_t block = prefix_cache_.first_needed(group, num_blocks); block < num_blocks; ++block) {
       std::optional<BlockPlace>& place = found_[size_t(group) * num_blocks + block];
       place = prefix_cache_.find(sequence.hashes[block], tokens_of(block), group);
-      if (place) {
-        pool_.share(*place);
-      } else if (host_) {
-        const auto below = host_->find(sequence.hashes[block], tokens_of(block), group);
-        TM_CHECK(below.has_value(), "a matched block is there");
-        host_->hold(*below);
+      const auto below = !place && host_ ? host_->find(sequence.hashes[block], tokens_of(block), group) : std::nullopt;
+      if (!place && !below && may_read_reencoded(sequence)) {
+        place = reencoded_->find(sequence.hashes[block], tokens_of(block), group);
       }
+      TM_CHECK(place || below, "a matched block is there");
+      if (place) pool_.share(*place);
+      if (below) host_->hold(*below);
     }
   }
   std::vector<bool> fetched(num_blocks, false);
@@ -101,6 +103,12 @@ int32_t KvAllocator::adopt_prefix(Sequence& sequence, int32_t num_blocks, std::v
   sequence.told_end.assign(num_groups(), 0);
   sequence.num_computed = num_blocks * block_size_;
   sequence.num_entered_blocks = num_blocks;
+  for (int32_t block = 0; reencoded_ && block < num_blocks; ++block) {
+    const auto is_copy = [&](const BlockTable& table) {
+      return block >= table.first_block() && formats_.format_of(table.place(block).size_class) == reencoded_format_;
+    };
+    sequence.num_reencoded_blocks += std::ranges::any_of(sequence.tables, is_copy);
+  }
   return static_cast<int32_t>(std::ranges::count(fetched, true));
 }
 
@@ -176,6 +184,48 @@ bool KvAllocator::load_prefix(Sequence& sequence, int32_t num_blocks, size_t spa
   sequence.loads_end = disk_->num_begun_loads();
   sequence.num_loads += static_cast<int32_t>(disk_->num_begun_loads() - begun_before);
   return !loads_ended(sequence);
+}
+
+size_t KvAllocator::free_bytes() const {
+  const size_t taken = pool_.held_bytes() + pool_.cached_bytes();
+  return pool_.budget_bytes() - std::min(pool_.budget_bytes(), taken);
+}
+
+// Before blocks are evicted for so many bytes, the coldest get a second life in the smaller format, as copies that only
+// requests find which may be served from them; what has had that goes. Some bytes stay free, since a copy is made
+// before its original goes.
+void KvAllocator::reencode_cold(size_t wanted_bytes, std::vector<BlockMove>& moves) {
+  wanted_bytes += formats_.block_bytes(reencoded_format_);
+  while (free_bytes() < wanted_bytes) {
+    const std::optional<BlockPlace> place = pool_.coldest();
+    if (!place) return;
+    if (reencode(*place, moves)) continue;
+    eviction_moves_ = &moves;
+    pool_.evict(*place);
+  }
+}
+
+// False where the block must go without a copy: it is one, it has one, or there is no room for one.
+bool KvAllocator::reencode(BlockPlace place, std::vector<BlockMove>& moves) {
+  const auto content = prefix_cache_.content(place);
+  if (!content || formats_.format_of(place.size_class) != 0) return false;
+  const auto [hash, stored_tokens, group] = *content;
+  const uint8_t size_class = formats_.sealed_class(reencoded_format_, group);
+  if (free_bytes() < pool_.class_bytes(size_class) || reencoded_->find(hash, stored_tokens, group)) return false;
+  const std::vector<TokenId> tokens(stored_tokens.begin(), stored_tokens.end());
+  pool_.share(place);  // so that it is read before its slot is anybody else's
+  const std::optional<BlockPlace> copy = take(size_class, moves);
+  TM_CHECK(copy.has_value(), "bytes that are free can be had");
+  moves.push_back({MoveKind::reencode, group, place, *copy});
+  reencoded_->insert(hash, tokens, group, *copy, prefix_cache_.owner_of(place));
+  BlockWorth worth = pool_.worth(place);
+  worth.importance = 0;  // for its few bytes it may stay longer
+  pool_.set_worth(*copy, worth);
+  pool_.release(*copy);
+  if (host_) let_down(hash, tokens, group, place);  // the true one goes to the next tier
+  prefix_cache_.forget(place);
+  pool_.release(place);
+  return true;
 }
 
 bool KvAllocator::loads_ended(const Sequence& sequence) const {

@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, num_move_kinds> move_names = {"copy",  "seal",  "drop",
-                                                                     "spill", "fetch", "drop_host"};
+constexpr std::array<std::string_view, num_move_kinds> move_names = {"copy",  "seal",      "drop",    "spill",
+                                                                     "fetch", "drop_host", "reencode"};
 
 constexpr std::array<std::string_view, 3> disk_move_names = {"store", "load", "drop"};
 constexpr std::array<std::string_view, 3> row_use_names = {"none", "keep", "compare"};
@@ -241,7 +241,7 @@ void read_move(Reader& in, const json& object, BlockMove& move) {
   const auto known = kind != nullptr && kind->is_string()
                          ? std::ranges::find(move_names, std::string_view(kind->get_ref<const std::string&>()))
                          : move_names.end();
-  if (known == move_names.end()) return in.fail("kind", "copy, seal, drop, spill, fetch or drop_host");
+  if (known == move_names.end()) return in.fail("kind", "copy, seal, drop, spill, fetch, drop_host or reencode");
   move.kind = static_cast<MoveKind>(known - move_names.begin());
   in.field(object, "group", move.group);
   if (const json* from = in.member(object, "from")) in.place(*from, "from", move.from);

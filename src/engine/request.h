@@ -34,6 +34,7 @@ struct Request {
   std::optional<std::chrono::milliseconds> pin_for;        // keeps the prompt's full blocks so long; 0 ends that
   bool pin_or_end = false;                                 // without the pin no answer: FinishReason::refused
   KvFormatId kv_format = 0;                                // that its blocks are kept in
+  bool may_read_reencoded = false;                         // hits may be blocks that were encoded anew, smaller
   bool want_progress = false;                              // progress events while the prompt is read
   std::optional<std::chrono::milliseconds> timeout;        // whole life; ends with FinishReason::timeout
   std::optional<std::chrono::milliseconds> queue_timeout;  // waiting for a first slot
@@ -70,7 +71,8 @@ struct Usage {
   int32_t completion_tokens = 0;  // delivered
   int32_t discarded_tokens = 0;   // drawn beyond a stop string
   int32_t cached_tokens = 0;
-  int32_t pinned_tokens = 0;  // of a request that asked for it; 0 = the limit of pins did not allow it
+  int32_t reencoded_tokens = 0;  // computed never, but read from blocks that were encoded anew, smaller
+  int32_t pinned_tokens = 0;     // of a request that asked for it; 0 = the limit of pins did not allow it
 };
 
 // What happens to a request, in order. Exactly one terminal event per choice (finished), the last of which carries

@@ -216,8 +216,9 @@ void RequestBook::end_unborn(LiveRequest& request, const Ending& ending, Clock::
 void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending& ending, Clock::Time now) {
   Sequence* sequence = choice < static_cast<int32_t>(request.choices.size()) ? request.choices[choice].get() : nullptr;
   if (sequence != nullptr) scheduler_.finish(*sequence);
-  // The live meter's caches are in the usual format.
-  if (sequence != nullptr && auditor_ != nullptr && request.request.kv_format == 0) {
+  // The live meter's caches are in the usual format, and compute everything.
+  const bool usual = request.request.kv_format == 0 && request.num_reencoded_tokens == 0;
+  if (sequence != nullptr && auditor_ != nullptr && usual) {
     auditor_->offer({.request = request.id,
                      .choice = choice,
                      .label = &request.request.label,
@@ -236,6 +237,7 @@ void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending&
   event.usage.completion_tokens = ending.num_completion_tokens < 0 ? num_drawn : ending.num_completion_tokens;
   event.usage.discarded_tokens = num_drawn - event.usage.completion_tokens;
   event.usage.cached_tokens = request.num_cached_tokens;
+  event.usage.reencoded_tokens = request.num_reencoded_tokens;
   event.usage.pinned_tokens = std::max(0, request.num_pinned_tokens);
   event.timings = timings(request, sequence, now);
   event.request_done = --request.num_open_choices == 0;

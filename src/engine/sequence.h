@@ -39,10 +39,11 @@ struct Sequence {
 
   // Computed positions are [0, num_computed); their KV is in the tables.
   int32_t num_computed = 0;
-  int32_t num_ever_computed = 0;   // the most that was ever computed; below it lies recomputation
-  std::vector<BlockTable> tables;  // [num_groups]
-  std::vector<BlockHash> hashes;   // of the full blocks of tokens, as far as they were needed
-  int32_t num_entered_blocks = 0;  // leading blocks that were offered to the prefix cache
+  int32_t num_ever_computed = 0;     // the most that was ever computed; below it lies recomputation
+  std::vector<BlockTable> tables;    // [num_groups]
+  std::vector<BlockHash> hashes;     // of the full blocks of tokens, as far as they were needed
+  int32_t num_reencoded_blocks = 0;  // of its hit: what is computed after them is its own
+  int32_t num_entered_blocks = 0;    // leading blocks that were offered to the prefix cache
 
   // What the executor knows. Its tables hold blocks [told_first, told_end) per group.
   SlotId slot = -1;
@@ -101,6 +102,7 @@ struct LiveRequest {
   int32_t num_cached_tokens = 0;
   int32_t num_recomputed_tokens = 0;
   int32_t num_fetched_tokens = 0;     // found in a tier below the pool
+  int32_t num_reencoded_tokens = 0;   // found in blocks that were encoded anew, smaller
   std::vector<Draw> prompt_logprobs;  // for prompt tokens 1 .. size
   bool prompt_logprobs_sent = false;
 

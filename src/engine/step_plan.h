@@ -60,13 +60,13 @@ struct PlannedSequence {
   int32_t first_used_position = 0;
 };
 
-enum class MoveKind : uint8_t { copy, seal, drop, spill, fetch, drop_host };
-inline constexpr size_t num_move_kinds = 6;
+enum class MoveKind : uint8_t { copy, seal, drop, spill, fetch, drop_host, reencode };
+inline constexpr size_t num_move_kinds = 7;
 
-// One movement of KV bytes. copy: from -> to. seal: encode tail `from` into storage slot `to`. drop: give the memory of
-// `from` back to the system. spill: from the pool into slot `to` of the host tier. fetch: from slot `from` of the host
-// tier into the pool. drop_host: give the memory of slot `from` of the host tier back. The slots of a tier have size
-// classes as the pool's.
+// One movement of KV bytes. copy: from -> to. seal: encode tail `from` into storage slot `to`. reencode: the same of a
+// full block `from`, which is kept in tail precision. drop: give the memory of `from` back to the system. spill: from
+// the pool into slot `to` of the host tier. fetch: from slot `from` of the host tier into the pool. drop_host: give the
+// memory of slot `from` of the host tier back. The slots of a tier have size classes as the pool's.
 struct BlockMove {
   MoveKind kind = MoveKind::copy;
   int32_t group = 0;

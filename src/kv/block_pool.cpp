@@ -154,7 +154,7 @@ void BlockPool::list(std::vector<BlockInfo>& blocks) const {
   }
 }
 
-bool BlockPool::evict_one() {
+std::optional<BlockPlace> BlockPool::coldest() const {
   const EvictionQueue* chosen = nullptr;
   double greatest = 0;
   for (size_t queue = 0; queue < queues_.size(); ++queue) {
@@ -164,13 +164,22 @@ bool BlockPool::evict_one() {
     greatest = age;
     chosen = &queues_[queue];
   }
-  if (chosen == nullptr) return false;
-  const BlockPlace place = chosen->oldest().place;
+  if (chosen == nullptr) return std::nullopt;
+  return chosen->oldest().place;
+}
+
+bool BlockPool::evict_one() {
+  const std::optional<BlockPlace> place = coldest();
+  if (place) evict(*place);
+  return place.has_value();
+}
+
+void BlockPool::evict(BlockPlace place) {
+  TM_CHECK(slot(place).state == State::cached, "an evicted block is cached");
   ++num_evicted_;
   num_evicted_unused_ += slot(place).worth.num_hits == 0;
   if (on_eviction_) on_eviction_(place);
   mark_kept(place, false);
-  return true;
 }
 
 void BlockPool::share(BlockPlace place) {

@@ -98,6 +98,10 @@ class BlockPool {
   BlockInfo info(BlockPlace place) const;
   // Every block that has memory.
   void list(std::vector<BlockInfo>& blocks) const;
+  // The cached block that would be evicted next.
+  std::optional<BlockPlace> coldest() const;
+  // Evicts it; it must be cached.
+  void evict(BlockPlace place);
   // From now on each change of a block's state or references is noted in `changes`, until this is nullptr.
   void record_changes(std::vector<BlockPlace>* changes) { changes_ = changes; }
   // Since the start: cached blocks evicted, and of them those that were never hit.

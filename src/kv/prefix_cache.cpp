@@ -16,7 +16,7 @@ uint64_t key_of(BlockPlace place) {
 
 PrefixCache::PrefixCache(BlockPool& pool, int32_t block_size_tokens, std::vector<int32_t> windows_tokens)
     : pool_(pool), block_size_(block_size_tokens), windows_(std::move(windows_tokens)) {
-  pool_.on_eviction([this](BlockPlace place) { evict(place); });
+  pool_.on_eviction([this](BlockPlace place) { evicted(place); });
 }
 
 bool PrefixCache::insert(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place,
@@ -65,7 +65,7 @@ void PrefixCache::forget(BlockPlace place) {
   pool_.mark_kept(place, false);
 }
 
-void PrefixCache::evict(BlockPlace place) {
+void PrefixCache::evicted(BlockPlace place) {
   if (on_eviction_) {
     const auto origin = origins_.find(key_of(place));
     TM_CHECK(origin != origins_.end(), "a kept block is in the prefix cache");
@@ -131,7 +131,7 @@ int32_t PrefixCache::match(std::span<const BlockHash> hashes, std::span<const To
   return 0;
 }
 
-void PrefixCache::check_integrity() const {
+void PrefixCache::check_integrity(size_t num_others) const {
   size_t num_places = 0;
   for (const auto& [hash, entry] : entries_) {
     for (int32_t group = 0; group < static_cast<int32_t>(entry.places.size()); ++group) {
@@ -143,7 +143,8 @@ void PrefixCache::check_integrity() const {
     }
   }
   TM_CHECK(num_places == num_places_ && origins_.size() == num_places_, "places counted once");
-  TM_CHECK(static_cast<int64_t>(num_places_) >= pool_.num_cached_blocks(), "every cached block is in the prefix cache");
+  TM_CHECK(static_cast<int64_t>(num_places_ + num_others) >= pool_.num_cached_blocks(),
+           "every cached block is in the prefix cache");
 }
 
 }  // namespace tidemill

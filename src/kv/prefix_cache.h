@@ -55,12 +55,16 @@ class PrefixCache {
   // Called with the content of each block that the pool evicts, while the index still has it.
   using Eviction = std::function<void(const BlockHash&, std::span<const TokenId>, int32_t group, BlockPlace)>;
   void on_eviction(Eviction handler) { on_eviction_ = std::move(handler); }
+  // The pool evicts a block that was entered here. Where several caches lie over one pool, its handler must say so to
+  // the right one; a single one is told by itself.
+  void evicted(BlockPlace place);
   // The label of an entered block; 0 = none, or not entered.
   uint32_t owner_of(BlockPlace place) const;
   bool entered(BlockPlace place) const;
 
   size_t num_entries() const { return num_places_; }
-  void check_integrity() const;
+  // num_others: entries that other caches over the same pool have.
+  void check_integrity(size_t num_others = 0) const;
 
  private:
   struct Entry {
@@ -74,7 +78,6 @@ class PrefixCache {
   };
   bool has(const BlockHash& hash, std::span<const TokenId> all_tokens, int32_t block, int32_t group,
            std::span<const PrefixCache* const> others) const;
-  void evict(BlockPlace place);
   void remove(BlockPlace place);
 
   BlockPool& pool_;

@@ -167,8 +167,9 @@ void KvStorage::move(std::span<const BlockMove> moves) {
         break;
       }
       case MoveKind::seal:
-        // Tails and storage slots are of different classes, so seals don't wait for one another.
-        while (end < moves.size() && moves[end].kind == MoveKind::seal && moves[end].group == move.group) ++end;
+      case MoveKind::reencode:
+        // What is read and what is written are of different classes, so seals don't wait for one another.
+        while (end < moves.size() && moves[end].kind == move.kind && moves[end].group == move.group) ++end;
         seal(moves.subspan(i, end - i));
         break;
       case MoveKind::spill:

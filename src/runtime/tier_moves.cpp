@@ -9,7 +9,18 @@ namespace tidemill {
 namespace {
 
 bool is_inside_pool(const BlockMove& move) {
-  return move.kind == MoveKind::copy || move.kind == MoveKind::seal || move.kind == MoveKind::drop;
+  return move.kind == MoveKind::copy || move.kind == MoveKind::seal || move.kind == MoveKind::drop ||
+         move.kind == MoveKind::reencode;
+}
+
+// Blocks of a run of moves that were encoded anew, and their share of its time.
+void count_reencoded(std::span<const BlockMove> moves, const KvStorage& storage, std::chrono::nanoseconds took,
+                     StepResult& result) {
+  MoveTotals& totals = result.moves[static_cast<size_t>(MoveKind::reencode)];
+  for (const BlockMove& move : moves) {
+    if (move.kind != MoveKind::reencode) continue;
+    totals.add({1, storage.bytes_of(move.to).size(), took.count() / static_cast<int64_t>(moves.size())});
+  }
 }
 
 size_t copy(std::span<const std::byte> from, std::span<std::byte> to) {
@@ -25,7 +36,10 @@ void carry_out(std::span<const BlockMove> moves, KvStorage& storage, HostTier* h
     size_t end = i;
     while (end < moves.size() && is_inside_pool(moves[end])) ++end;
     if (end > i) {
-      storage.move(moves.subspan(i, end - i));
+      const auto begin = std::chrono::steady_clock::now();
+      const std::span<const BlockMove> inside = moves.subspan(i, end - i);
+      storage.move(inside);
+      count_reencoded(inside, storage, std::chrono::steady_clock::now() - begin, result);
       i = end - 1;
       continue;
     }

@@ -268,6 +268,7 @@ HttpReply ApiServer::State::metrics() {
   reply.content_type = metrics_content_type;
   std::vector<std::string> kv_formats;
   for (const KvOffer& offer : model->kv.offers) kv_formats.push_back(offer.formats);
+  if (model->kv.reencoded) kv_formats.push_back(model->kv.reencoded->formats);
   reply.body = metrics_text(stats, kv_formats, counters, http.num_connections(), model->names.front());
   return reply;
 }

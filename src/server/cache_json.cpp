@@ -17,7 +17,7 @@ constexpr std::array columns = {"id",     "group", "state",  "format", "referenc
 
 const std::string& format_name(const EngineConfig& config, KvFormatId format, bool tail) {
   if (format == 0) return tail ? config.kv_tail_format : config.kv_sealed_format;
-  const BetterFormat& better = config.better_formats[format - 1];
+  const ExtraFormat& better = config.extra_formats[format - 1];
   return tail ? better.tail_name : better.sealed_name;
 }
 
@@ -44,7 +44,7 @@ Json row(const CacheBlock& block, uint32_t now_ms, const EngineConfig& config) {
 
 Json formats_json(const CacheTotals& totals, const EngineConfig& config) {
   Json formats = Json::array();
-  for (size_t i = 0; i <= config.better_formats.size(); ++i) {
+  for (size_t i = 0; i <= config.extra_formats.size(); ++i) {
     const FormatBytes& bytes = totals.formats[i];
     formats.push_back({{"format", format_name(config, static_cast<KvFormatId>(i), false)},
                        {"held_bytes", bytes.held},
@@ -100,7 +100,7 @@ Json cache_map_json(const CacheMap& map, const EngineConfig& config) {
     Json entry = sizes[0];
     entry["window_tokens"] = config.groups[static_cast<size_t>(group)].window_tokens;
     sizes.erase(0);
-    entry["better_formats"] = std::move(sizes);
+    entry["extra_formats"] = std::move(sizes);
     groups.push_back(std::move(entry));
   }
   const size_t num_rows = std::min(map.blocks.size(), most_map_rows);

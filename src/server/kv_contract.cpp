@@ -57,14 +57,17 @@ Json kv_cache_json(const KvContract& contract, KvFormatId format) {
   return {{"formats", offer.formats}, {"fidelity", offer.fidelity ? Json(kv_fidelity_name(*offer.fidelity)) : Json()}};
 }
 
-std::optional<KvFormatId> read_kv_contract(Fields& fields, const KvContract& contract) {
+std::optional<KvGrant> read_kv_contract(Fields& fields, const KvContract& contract) {
   const auto fidelity = fields.string("kv_fidelity", most_name_bytes);
   const auto format = fields.string("kv_cache_dtype", most_name_bytes);
   if (!fidelity && !format) return std::nullopt;
   const Wish wish{read_fidelity(fields, fidelity), read_format(fields, format, contract)};
-  const auto enough = std::ranges::find_if(
-      contract.offers, [&](const KvOffer& offer) { return wish.has_fidelity(offer) && wish.has_format(offer); });
-  if (enough != contract.offers.end()) return static_cast<KvFormatId>(enough - contract.offers.begin());
+  const auto suffices = [&](const KvOffer& offer) { return wish.has_fidelity(offer) && wish.has_format(offer); };
+  const auto enough = std::ranges::find_if(contract.offers, suffices);
+  if (enough != contract.offers.end()) {
+    const bool permits = (wish.fidelity || wish.rank) && contract.reencoded && suffices(*contract.reencoded);
+    return KvGrant{static_cast<KvFormatId>(enough - contract.offers.begin()), permits};
+  }
   const bool any_format =
       std::ranges::any_of(contract.offers, [&](const KvOffer& offer) { return wish.has_format(offer); });
   fields.fail(any_format ? "kv_fidelity" : "kv_cache_dtype",

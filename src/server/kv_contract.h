@@ -26,8 +26,17 @@ struct KvOffer {
 
 struct KvContract {
   std::vector<KvOffer> offers = {{}};  // by KvFormatId: [0] is the usual, the others are better, in ascending order
+  // What cold blocks of the usual format are encoded in anew (the KvFormatId after the offers'), which a request may
+  // permit by asking for no more.
+  std::optional<KvOffer> reencoded{};
   // What kv_cache_dtype may name, and how true each is; more is truer.
   std::vector<std::pair<std::string, int32_t>> rank_by_format;
+};
+
+// What a request is granted.
+struct KvGrant {
+  KvFormatId format = 0;
+  bool may_read_reencoded = false;
 };
 
 // One offer as a reply shows it.
@@ -35,6 +44,6 @@ Json kv_cache_json(const KvContract& contract, KvFormatId format);
 
 // Reads kv_fidelity and kv_cache_dtype; nothing where neither was given. Leaves an error in `fields` where no offer is
 // enough.
-std::optional<KvFormatId> read_kv_contract(Fields& fields, const KvContract& contract);
+std::optional<KvGrant> read_kv_contract(Fields& fields, const KvContract& contract);
 
 }  // namespace tidemill

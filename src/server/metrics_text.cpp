@@ -183,6 +183,7 @@ void add_ladder(Samples& samples, const EngineStats& stats) {
   samples.gauge("kv_disk_budget_bytes", "Bytes of the disk tier.", static_cast<double>(ladder.disk_budget_bytes));
   samples.gauge("kv_disk_used_bytes", "Bytes that it holds.", static_cast<double>(ladder.disk_used_bytes));
   const auto each = [&](auto add) {
+    add(ladder.moves[static_cast<size_t>(MoveKind::reencode)], Labels{{"rung", "reencode"}});
     add(ladder.moves[static_cast<size_t>(MoveKind::spill)], Labels{{"rung", "spill"}});
     add(ladder.moves[static_cast<size_t>(MoveKind::fetch)], Labels{{"rung", "fetch"}});
     add(ladder.disk.stored, Labels{{"rung", "store"}});

@@ -28,7 +28,7 @@ StepResult SimulatedExecutor::execute(const StepPlan& plan) {
   StepResult result;
   for (const BlockMove& each : plan.moves) {
     move(each);
-    if (each.kind != MoveKind::spill && each.kind != MoveKind::fetch) continue;
+    if (each.kind != MoveKind::spill && each.kind != MoveKind::fetch && each.kind != MoveKind::reencode) continue;
     MoveTotals& totals = result.moves[static_cast<size_t>(each.kind)];
     ++totals.num_blocks;
     totals.bytes += bytes_of(each.from);
@@ -62,6 +62,13 @@ void SimulatedExecutor::move(const BlockMove& move) {
         if (!state.live) continue;
         std::ranges::replace(state.tables[move.group].places, move.from, move.to);
       }
+      return;
+    case MoveKind::reencode:
+      TM_CHECK(formats_.is_sealed_class(move.from.size_class) && formats_.format_of(move.from.size_class) == 0 &&
+                   formats_.is_sealed_class(move.to.size_class) &&
+                   formats_.format_of(move.to.size_class) == config_.kv_reencode,
+               "a block of the usual format is encoded anew in another");
+      shadow(move.to) = Shadow(shadow(move.from));
       return;
     case MoveKind::drop:
       shadows_.erase(key_of(move.from));
@@ -207,8 +214,9 @@ void SimulatedExecutor::check_reads(const PlannedSequence& planned) const {
     const int32_t window = config_.groups[group].window_tokens;
     const int32_t begin = window == 0 ? 0 : std::max(0, planned.first_position - window + 1);
     for (int32_t position = begin; position < end; ++position) {
-      TM_CHECK(formats_.format_of(place_of(state, group, position).size_class) == state.kv_format,
-               "all blocks of a sequence are in its format");
+      const KvFormatId format = formats_.format_of(place_of(state, group, position).size_class);
+      TM_CHECK(format == state.kv_format || format == config_.kv_reencode,
+               "all blocks of a sequence are in its format, or encoded anew");
       const auto found = shadows_.find(key_of(place_of(state, group, position)));
       TM_CHECK(
           found != shadows_.end() && found->second[position % config_.block_size_tokens] == state.digests[position],

@@ -56,13 +56,31 @@ TEST_F(EngineStackTest, TheCacheKeepsTheFormatsThatRequestsMayAskFor) {
   const auto stack = load_engine_stack(options_, nullptr);
   ASSERT_TRUE(stack.ok()) << stack.error().message;
   const EngineConfig& config = (*stack)->engine_config;
-  ASSERT_EQ(config.better_formats.size(), 2u);
-  EXPECT_EQ(config.better_formats[0].sealed_name, "int8");
-  EXPECT_EQ(config.better_formats[1].sealed_name, "fp16");
-  EXPECT_GT(config.better_formats[0].groups[0].sealed_bytes, config.groups[0].sealed_bytes);
-  EXPECT_EQ(config.better_formats[1].groups[0].sealed_bytes, config.groups[0].tail_bytes);
+  ASSERT_EQ(config.extra_formats.size(), 2u);
+  EXPECT_EQ(config.extra_formats[0].sealed_name, "int8");
+  EXPECT_EQ(config.extra_formats[1].sealed_name, "fp16");
+  EXPECT_GT(config.extra_formats[0].groups[0].sealed_bytes, config.groups[0].sealed_bytes);
+  EXPECT_EQ(config.extra_formats[1].groups[0].sealed_bytes, config.groups[0].tail_bytes);
   EXPECT_EQ((*stack)->kv_better[1].fidelity, KvFidelity::exact);
   EXPECT_EQ((*stack)->kv_better[0].fidelity, std::nullopt) << "never measured for this file";
+}
+
+TEST_F(EngineStackTest, ColdBlocksInFp16AreEncodedAnew) {
+  options_.kv_request_formats = {KvFormat::fp32};
+  options_.kv_reencode = KvFormat::int4;
+  const auto stack = load_engine_stack(options_, nullptr);
+  ASSERT_TRUE(stack.ok()) << stack.error().message;
+  const EngineConfig& config = (*stack)->engine_config;
+  ASSERT_EQ(config.extra_formats.size(), 2u);
+  EXPECT_EQ(config.kv_reencode, 2);
+  EXPECT_EQ(config.extra_formats[1].sealed_name, "int4");
+  for (const auto& [usual, copies] : {std::pair{KvFormat::int8, KvFormat::int4}, {KvFormat::fp16, KvFormat::bf16}}) {
+    options_.kv_choice.both = usual;
+    options_.kv_reencode = copies;
+    const auto refused = load_engine_stack(options_, nullptr);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("--kv-reencode makes encoded copies of blocks in fp16"), std::string::npos);
+  }
 }
 
 class EventCollector final : public EventListener {

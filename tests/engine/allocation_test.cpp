@@ -49,7 +49,7 @@ void expect_no_allocations(int32_t num_formats) {
   EngineConfig config = pool_config(2000, 64, 1024);
   for (int32_t i = 1; i < num_formats; ++i) {
     BlockGroup group{.tail_bytes = 150, .sealed_bytes = 80, .same_format = false, .window_tokens = 0};
-    config.better_formats.push_back({.groups = {group}, .tail_name = "t", .sealed_name = "s", .key = "s"});
+    config.extra_formats.push_back({.groups = {group}, .tail_name = "t", .sealed_name = "s", .key = "s"});
   }
   config.max_num_seqs = 64;
   config.max_num_batched_tokens = 512;

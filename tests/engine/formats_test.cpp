@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 EngineConfig two_formats(size_t budget_bytes) {
   EngineConfig config = pool_config(1, 16);
   config.groups = {{.tail_bytes = 100, .sealed_bytes = 30, .same_format = false, .window_tokens = 0}};
-  config.better_formats = {
+  config.extra_formats = {
       {.groups = {{.tail_bytes = 100, .sealed_bytes = 100, .same_format = true, .window_tokens = 0}},
        .tail_name = "fp16",
        .sealed_name = "fp16",
@@ -145,6 +145,67 @@ TEST(KvFormatsOfRequests, PreemptionAndResizingKeepEveryAnswer) {
   EXPECT_GT(harness.engine().stats().num_preemptions, 0u);
   harness.expect_quiet();
   expect_sums(harness.engine());
+}
+
+// Blocks of 16 tokens and 100 bytes, of which the cold ones get a second life in 30.
+EngineConfig reencoding(size_t budget_bytes) {
+  EngineConfig config = pool_config(1, 16);
+  config.kv_budget_bytes = budget_bytes;
+  config.extra_formats = {
+      {.groups = {{.tail_bytes = 100, .sealed_bytes = 30, .same_format = false, .window_tokens = 0}},
+       .tail_name = "fp16",
+       .sealed_name = "int4",
+       .key = "int4"}};
+  config.kv_reencode = 1;
+  return config;
+}
+
+Request permissive(int32_t num_prompt_tokens, int64_t max_tokens, int32_t name) {
+  Request request = make_request(num_prompt_tokens, max_tokens, name);
+  request.may_read_reencoded = true;
+  return request;
+}
+
+TEST(ReencodedBlocks, AreFoundByThoseAloneWhoPermitIt) {
+  Harness harness(reencoding(6400));
+  // 8 prompts of 10 blocks are more than the pool holds.
+  for (int name = 0; name < 8; ++name) harness.run_alone(make_request(161, 8, name));
+  const EngineStats before = harness.engine().stats();
+  EXPECT_GT(before.kv_formats[1].cached, 0u);
+  EXPECT_GT(before.ladder.moves[static_cast<size_t>(MoveKind::reencode)].num_blocks, 0u);
+  expect_sums(harness.engine());
+  // The first prompt lies there in copies alone: who asks for nothing computes it anew.
+  const RequestId lossy = harness.submit(permissive(161, 8, 0));
+  harness.run();
+  EXPECT_GT(harness.answer(lossy).finished->usage.reencoded_tokens, 0);
+  EXPECT_GE(harness.answer(lossy).finished->usage.cached_tokens,
+            harness.answer(lossy).finished->usage.reencoded_tokens);
+  const RequestId strict = harness.submit(make_request(161, 8, 0));
+  harness.run();
+  EXPECT_EQ(harness.answer(strict).finished->usage.cached_tokens, 0);
+  EXPECT_EQ(harness.answer(strict).finished->usage.reencoded_tokens, 0);
+  EXPECT_EQ(harness.answer(strict).tokens, harness.answer(lossy).tokens) << "the simulated executor keeps everything";
+  // Now the true blocks are there, and everybody takes them.
+  const RequestId again = harness.submit(permissive(161, 8, 0));
+  harness.run();
+  EXPECT_EQ(harness.answer(again).finished->usage.cached_tokens, 160);
+  EXPECT_EQ(harness.answer(again).finished->usage.reencoded_tokens, 0);
+  harness.expect_quiet();
+}
+
+TEST(ReencodedBlocks, AreNoFormatToAskFor) {
+  Harness harness(reencoding(3000));
+  EXPECT_EQ(harness.refused(request_in(1, 10, 1)).kind, Refusal::Kind::invalid);
+}
+
+TEST(ReencodedBlocks, AreNotPinned) {
+  Harness harness(reencoding(6400));
+  for (int name = 0; name < 8; ++name) harness.run_alone(make_request(161, 8, name));
+  Request pinned = permissive(161, 1, 0);
+  pinned.pin_for = std::chrono::seconds(100);
+  const RequestId id = harness.submit(pinned);
+  harness.run();
+  EXPECT_EQ(harness.answer(id).finished->usage.reencoded_tokens, 0);
 }
 
 }  // namespace

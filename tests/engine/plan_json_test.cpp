@@ -15,7 +15,7 @@ TEST(PlanJson, ARecordedRunReplays) {
   EngineConfig config = pool_config(16, 16);
   config.groups = {{.tail_bytes = 100, .sealed_bytes = 40, .same_format = false, .window_tokens = 0},
                    {.tail_bytes = 50, .sealed_bytes = 50, .same_format = true, .window_tokens = 20}};
-  config.better_formats = {{.groups = config.groups, .tail_name = "t", .sealed_name = "s", .key = "s"}};
+  config.extra_formats = {{.groups = config.groups, .tail_name = "t", .sealed_name = "s", .key = "s"}};
   std::vector<std::string> plans, results;
   SimulatedOptions options;
   options.observer = [&](const StepPlan& plan, const StepResult& result) {

@@ -35,16 +35,16 @@ std::vector<Shape> shapes() {
     config.kv_budget_bytes = 1200;
   };
   // Two more formats: one whose full blocks are other bytes than their tails, and one whose are not.
-  const auto with_better_formats = [](EngineConfig& config) {
+  const auto with_extra_formats = [](EngineConfig& config) {
     config.kv_format_key = "usual";
     for (const auto& [name, tail, sealed] : {std::tuple{"better", 100, 55}, std::tuple{"best", 120, 120}}) {
-      BetterFormat format{.groups = config.groups, .tail_name = name, .sealed_name = name, .key = name};
+      ExtraFormat format{.groups = config.groups, .tail_name = name, .sealed_name = name, .key = name};
       for (BlockGroup& group : format.groups) {
         group.tail_bytes = static_cast<size_t>(tail);
         group.sealed_bytes = static_cast<size_t>(sealed);
         group.same_format = tail == sealed;
       }
-      config.better_formats.push_back(format);
+      config.extra_formats.push_back(format);
     }
   };
   return {
@@ -52,26 +52,48 @@ std::vector<Shape> shapes() {
       {"formats", with(tiny,
                        [&](EngineConfig& c) {
                          encoded(c);
-                         with_better_formats(c);
+                         with_extra_formats(c);
                        })},
       {"formats_windowed_host_tier", with(tiny,
                                           [&](EngineConfig& c) {
                                             windowed(c);
-                                            with_better_formats(c);
+                                            with_extra_formats(c);
                                             c.kv_budget_bytes = 3000;
                                             c.kv_host_bytes = 1200;
                                           })},
       {"formats_encoded_host_and_disk_tiers", with(tiny,
                                                    [&](EngineConfig& c) {
                                                      encoded(c);
-                                                     with_better_formats(c);
+                                                     with_extra_formats(c);
                                                      c.kv_host_bytes = 700;
                                                      c.kv_disk_bytes = 4000;
                                                      c.kv_disk_class_bytes = {0, 40, 0, 70, 140, 0};
                                                    })},
+      {"reencoded", with(tiny,
+                         [&](EngineConfig& c) {
+                           c.extra_formats = {
+                               {.groups = {{.tail_bytes = 100, .sealed_bytes = 30, .same_format = false}},
+                                .tail_name = "again",
+                                .sealed_name = "again",
+                                .key = "again"}};
+                           c.kv_reencode = 1;
+                         })},
+      {"reencoded_windowed_host_tier",
+       with(tiny,
+            [&](EngineConfig& c) {
+              windowed(c);
+              c.extra_formats = {
+                  {.groups = {{.tail_bytes = 100, .sealed_bytes = 30, .same_format = false},
+                              {.tail_bytes = 70, .sealed_bytes = 20, .same_format = false, .window_tokens = 9}},
+                   .tail_name = "again",
+                   .sealed_name = "again",
+                   .key = "again"}};
+              c.kv_reencode = 1;
+              c.kv_host_bytes = 800;
+            })},
       {"formats_reserve_full", with(tiny,
                                     [&](EngineConfig& c) {
-                                      with_better_formats(c);
+                                      with_extra_formats(c);
                                       c.kv_reserve = KvReserve::full;
                                       c.kv_budget_bytes = 4000;
                                     })},
@@ -185,6 +207,7 @@ Request random_request(std::mt19937& random, size_t num_formats) {
   request.prompt_logprobs = pick(0, 5) == 0 ? 1 : -1;
   request.sampling.logprobs = pick(0, 2) == 0 ? 2 : -1;
   request.want_progress = pick(0, 1) == 0;
+  request.may_read_reencoded = pick(0, 1) == 0;
   if (num_formats > 1) request.kv_format = static_cast<KvFormatId>(pick(0, static_cast<int32_t>(num_formats) - 1));
   if (pick(0, 3) == 0) request.sampling.stop_token_ids = {pick(0, 30), pick(0, 30)};
   return request;
@@ -216,7 +239,7 @@ TEST_P(RandomOperations, EveryAnswerIsTheOneItGetsAlone) {
   for (int operation = 0; operation < 1500; ++operation) {
     const int32_t what = pick(0, 9);
     if (what <= 2) {
-      const Request request = random_request(random, 1 + config.better_formats.size());
+      const Request request = random_request(random, config.kv_reencode ? 1 : 1 + config.extra_formats.size());
       auto result = harness.engine().submit(request);
       if (const RequestId* id = std::get_if<RequestId>(&result)) requests[*id] = request;
     } else if (what == 3 && !requests.empty()) {

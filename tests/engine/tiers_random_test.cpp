@@ -40,14 +40,21 @@ EngineConfig config_of(EvictionPolicy policy) {
   config.max_num_batched_tokens = longest_chunk;
   config.kv_host_bytes = 500;
   config.kv_disk_bytes = 3200;
-  config.kv_disk_class_bytes = {0, 56, 90, 0, 120, 0, 90, 0};
+  config.kv_disk_class_bytes = {0, 56, 90, 0, 120, 0, 90, 0, 0, 40, 0, 40};
   config.kv_format_key = "usual";
-  config.better_formats = {
+  config.extra_formats = {
       {.groups = {{.tail_bytes = 100, .sealed_bytes = 100, .same_format = true, .window_tokens = 0},
                   {.tail_bytes = 70, .sealed_bytes = 70, .same_format = true, .window_tokens = window}},
        .tail_name = "better",
        .sealed_name = "better",
-       .key = "better"}};
+       .key = "better"},
+      // What cold blocks are encoded in anew.
+      {.groups = {{.tail_bytes = 100, .sealed_bytes = 20, .same_format = false, .window_tokens = 0},
+                  {.tail_bytes = 70, .sealed_bytes = 20, .same_format = false, .window_tokens = window}},
+       .tail_name = "again",
+       .sealed_name = "again",
+       .key = "again"}};
+  config.kv_reencode = 2;
   config.eviction = policy;
   config.kv_hash_key = HashKey{9};
   return config;
@@ -67,7 +74,7 @@ class Bytes {
   }
 
  private:
-  std::array<std::deque<Rows>, 8> rows_;
+  std::array<std::deque<Rows>, 12> rows_;
 };
 
 class Operations {
@@ -80,6 +87,7 @@ class Operations {
       request.request.cache_tenant = i % 2 == 0 ? "a" : "b";
       request.request.latency_class = static_cast<LatencyClass>(i / 2);
       request.request.kv_format = i / 2 == 1;
+      request.request.may_read_reencoded = i > 0;
       request.root = kv_->root_of(request);
       request.owner = kv_->owner_of(request);
     }
@@ -104,7 +112,7 @@ class Operations {
   // That the run did what it is for.
   void expect_busy(int64_t num) const {
     for (const auto& [what, count] : done_) EXPECT_GT(count, num / 2000) << what;
-    EXPECT_EQ(done_.size(), 12u);
+    EXPECT_EQ(done_.size(), 14u);
     EXPECT_GT(restarts_, 0);
   }
 
@@ -177,6 +185,7 @@ class Operations {
     const int32_t num_fetched = kv_->adopt_prefix(sequence, num_hit, moves_);
     carry_out();
     if (num_hit > 0) ++done_["hit"];
+    if (sequence.num_reencoded_blocks > 0) ++done_["served from what was encoded anew"];
     if (num_fetched > 0) ++done_["fetched from the host tier"];
     if (sequence.num_loads > 0 && num_hit > 0) ++done_["served from the disk"];
   }
@@ -326,6 +335,10 @@ class Operations {
         case MoveKind::seal:
           pool_.at(move.to) = pool_.at(move.from);
           break;
+        case MoveKind::reencode:
+          pool_.at(move.to) = pool_.at(move.from);
+          ++done_["encoded anew"];
+          break;
         case MoveKind::drop:
           pool_.at(move.from) = {};
           break;
@@ -366,7 +379,9 @@ class Operations {
     for (size_t group = 0; group < sequence.tables.size(); ++group) {
       const BlockTable& table = sequence.tables[group];
       for (BlockPlace place : table.places()) {
-        ASSERT_EQ(kv_->formats().format_of(place.size_class), sequence.request->request.kv_format);
+        const KvFormatId format = kv_->formats().format_of(place.size_class);
+        ASSERT_TRUE(format == sequence.request->request.kv_format ||
+                    (format == config_.kv_reencode && sequence.request->request.may_read_reencoded));
       }
       const int32_t first = group == 0 ? 0 : std::max(0, sequence.num_computed - window + 1);
       for (int32_t position = first; position < sequence.num_computed; ++position) {

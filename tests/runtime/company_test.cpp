@@ -28,7 +28,7 @@ constexpr int32_t max_len = 256;
 struct Answer {
   std::vector<Draw> draws;
   std::optional<FinishReason> reason;
-  int32_t num_preemptions = 0;
+  int32_t num_preemptions = 0, num_reencoded_tokens = 0;
   bool operator==(const Answer& other) const { return draws == other.draws && reason == other.reason; }
 };
 
@@ -42,6 +42,7 @@ class Collector final : public EventListener {
       if (event.kind == RequestEvent::Kind::finished) {
         answer.reason = event.reason;
         answer.num_preemptions = event.timings.num_preemptions;
+        answer.num_reencoded_tokens = event.usage.reencoded_tokens;
       }
     }
   }
@@ -65,7 +66,8 @@ struct Variant {
   PolicyKind policy = PolicyKind::first_come;
   uint32_t order_seed = 1;  // when each request joins
   KvFormats formats{};
-  std::vector<KvFormats> better{};  // requests say which
+  std::vector<KvFormats> extra{};  // requests say which
+  std::optional<KvFormatId> reencode{};
 };
 
 struct Outcome {
@@ -109,11 +111,11 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   const KvFormats& formats = variant.formats;
   EngineConfig engine_config;
   engine_config.groups = block_groups((*model)->kv_layout(), variant.block_size, formats);
-  for (const KvFormats& better : variant.better) {
-    engine_config.better_formats.push_back({.groups = block_groups((*model)->kv_layout(), variant.block_size, better),
-                                            .tail_name = "tail",
-                                            .sealed_name = kv_formats_text(better),
-                                            .key = kv_format_key(better, variant.block_size)});
+  for (const KvFormats& extra : variant.extra) {
+    engine_config.extra_formats.push_back({.groups = block_groups((*model)->kv_layout(), variant.block_size, extra),
+                                           .tail_name = "tail",
+                                           .sealed_name = kv_formats_text(extra),
+                                           .key = kv_format_key(extra, variant.block_size)});
   }
   for (const BlockGroup& group : engine_config.groups)
     engine_config.kv_budget_bytes += group.sealed_bytes * static_cast<size_t>(variant.num_blocks);
@@ -128,8 +130,9 @@ Outcome run(const std::string& model_folder, const Variant& variant, const std::
   engine_config.kv_reserve = variant.reserve;
   engine_config.policy = variant.policy;
   engine_config.prefix_caching = variant.prefix_caching;
+  engine_config.kv_reencode = variant.reencode;
   auto storage = KvStorage::make((*model)->kv_layout(), variant.block_size, formats, engine_config.kv_budget_bytes,
-                                 backend->get(), variant.better);
+                                 backend->get(), variant.extra);
   EXPECT_TRUE(storage.ok());
   auto host = HostTier::make(engine_config.kv_host_bytes, BlockFormats(engine_config).sealed_class_bytes());
   EXPECT_TRUE(host.ok());
@@ -266,6 +269,38 @@ TEST_P(CompanyTest, PreemptionsChangeNothing) {
   }
 }
 
+// Who does not permit it reads nothing of them; who does gets an answer that is hardly another.
+TEST_P(CompanyTest, ColdBlocksThatAreEncodedAnewChangeNothingForWhoDoesNotReadThem) {
+  std::vector<Request> requests = requests_;
+  for (int round = 0; round < 4; ++round) requests.insert(requests.end(), requests_.begin(), requests_.end());
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].may_read_reencoded = i % 4 != 1;
+  const Outcome outcome = run(GetParam(),
+                              {.name = "encoded anew",
+                               .block_size = 16,
+                               .num_blocks = GetParam() == "gemma3" ? 24 : 30,
+                               .extra = {{.sealed = KvFormat::int8}},
+                               .reencode = 1},
+                              requests, false);
+  int32_t num_reencoded = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (int32_t choice = 0; choice < requests[i].num_choices; ++choice) {
+      const Answer& answer = outcome.answers[i][choice];
+      const Answer& expected = alone().answers[i % requests_.size()][choice];
+      ASSERT_TRUE(answer.reason);
+      num_reencoded += answer.num_reencoded_tokens;
+      if (answer.num_reencoded_tokens == 0) {
+        EXPECT_TRUE(answer == expected) << "request " << i << " choice " << choice;
+      } else {
+        EXPECT_TRUE(requests[i].may_read_reencoded);
+        if (requests[i].sampling.temperature > 0) continue;
+        EXPECT_NEAR(answer.draws[0].logprob, expected.draws[0].logprob, 0.1) << "request " << i;
+      }
+    }
+  }
+  EXPECT_GT(outcome.stats.ladder.moves[static_cast<size_t>(MoveKind::reencode)].num_blocks, 0u);
+  EXPECT_GT(num_reencoded, 0);
+}
+
 TEST_P(CompanyTest, BlocksThatWereMovedOutAndInChangeNothing) {
   for (bool prefix_caching : {true, false}) {
     expect_same_as_alone({.name = "scarce blocks over a host tier",
@@ -381,7 +416,7 @@ class FormatsCompanyTest : public ::testing::TestWithParam<std::string> {
   void expect_same_as_alone(Variant variant) {
     SCOPED_TRACE(variant.name);
     variant.formats = formats_[0];
-    variant.better = {formats_[1], formats_[2]};
+    variant.extra = {formats_[1], formats_[2]};
     std::vector<Request> requests = requests_;
     for (size_t i = 0; i < requests.size(); ++i) requests[i].kv_format = format_of(i);
     const Outcome outcome = run(GetParam(), variant, requests, false);

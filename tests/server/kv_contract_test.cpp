@@ -19,7 +19,10 @@ KvContract int8_cache(std::optional<KvFidelity> fidelity) {
 // What a request gets; nothing where it is refused or did not ask.
 std::optional<KvFormatId> given(const Json& body, const KvContract& contract) {
   Fields fields(body);
-  return read_kv_contract(fields, contract);
+  const std::optional<KvGrant> grant = read_kv_contract(fields, contract);
+  if (!grant) return std::nullopt;
+  EXPECT_FALSE(grant->may_read_reencoded);
+  return grant->format;
 }
 
 // The sentence of the refusal; "" where there is none.
@@ -65,6 +68,26 @@ TEST(KvContractTest, NothingIsPromisedThatWasNotMeasured) {
   EXPECT_EQ(given({{"kv_cache_dtype", "int8"}}, unknown), 0);
   unknown.offers.pop_back();
   EXPECT_THAT(refusal({{"kv_fidelity", "compact"}}, unknown), HasSubstr("int8 (not measured for this model)"));
+}
+
+TEST(KvContractTest, WhoAsksForNoMoreMayBeServedFromReencodedBlocks) {
+  KvContract contract{.offers = {{"fp16", KvFidelity::exact, fp16}},
+                      .reencoded = KvOffer{"int8", KvFidelity::high, int8},
+                      .rank_by_format = int8_cache(KvFidelity::high).rank_by_format};
+  const auto permits = [&contract](const Json& body) {
+    Fields fields(body);
+    const std::optional<KvGrant> grant = read_kv_contract(fields, contract);
+    return grant && grant->may_read_reencoded;
+  };
+  EXPECT_TRUE(permits({{"kv_fidelity", "high"}}));
+  EXPECT_TRUE(permits({{"kv_cache_dtype", "int4"}}));
+  EXPECT_FALSE(permits({{"kv_fidelity", "exact"}}));
+  EXPECT_FALSE(permits({{"kv_fidelity", "high"}, {"kv_cache_dtype", "fp16"}}));
+  EXPECT_FALSE(permits({{"kv_cache_dtype", "auto"}}));
+  EXPECT_FALSE(permits(Json::object()));
+  contract.reencoded->fidelity.reset();  // never measured
+  EXPECT_FALSE(permits({{"kv_fidelity", "compact"}}));
+  EXPECT_TRUE(permits({{"kv_cache_dtype", "int8"}}));
 }
 
 TEST(KvContractTest, OtherWordsAreRefused) {

@@ -16,7 +16,7 @@ TestOptions int8_server() {
   options.engine.groups = {{.tail_bytes = 1024, .sealed_bytes = 520, .same_format = false, .window_tokens = 0}};
   options.engine.kv_tail_format = "fp16";
   options.engine.kv_sealed_format = options.engine.kv_format_key = "int8";
-  options.engine.better_formats = {
+  options.engine.extra_formats = {
       {.groups = {{.tail_bytes = 1024, .sealed_bytes = 1024, .same_format = true, .window_tokens = 0}},
        .tail_name = "fp16",
        .sealed_name = "fp16",
@@ -82,7 +82,7 @@ TEST_F(KvFormatsServer, MapAndMetricsTellTheFormatsApart) {
   EXPECT_EQ(sum, totals["held_bytes"].get<size_t>() + totals["cached_bytes"].get<size_t>() +
                      totals["idle_bytes"].get<size_t>());
   EXPECT_EQ(map["groups"][0]["format"], "int8");
-  EXPECT_EQ(map["groups"][0]["better_formats"][0]["block_bytes"], 1024);
+  EXPECT_EQ(map["groups"][0]["extra_formats"][0]["block_bytes"], 1024);
   const std::string metrics = server_.get("/metrics").body;
   EXPECT_THAT(metrics, HasSubstr("tidemill:kv_cache_format_bytes{"));
   EXPECT_THAT(metrics, HasSubstr("format=\"fp16\",state=\"cached\"} " + std::to_string(cached_bytes["fp16"])));

@@ -50,12 +50,12 @@ std::vector<std::string> names_of(const ServeOptions& options, const EngineStack
 }
 
 KvContract kv_contract(const EngineStack& stack) {
-  KvContract contract{.offers = {}, .rank_by_format = {}};
-  const auto offer = [&contract](const KvFormats& formats, std::optional<KvFidelity> fidelity) {
-    contract.offers.push_back({kv_formats_text(formats), fidelity, kv_format_rank(formats)});
+  const auto offer = [](const KvFormatsWithLevel& kept) {
+    return KvOffer{kv_formats_text(kept.formats), kept.fidelity, kv_format_rank(kept.formats)};
   };
-  offer(stack.kv_formats, stack.kv_fidelity);
-  for (const KvFormatsWithLevel& better : stack.kv_better) offer(better.formats, better.fidelity);
+  KvContract contract{.offers = {offer({stack.kv_formats, stack.kv_fidelity})}, .reencoded = {}, .rank_by_format = {}};
+  for (const KvFormatsWithLevel& better : stack.kv_better) contract.offers.push_back(offer(better));
+  if (stack.kv_reencoded) contract.reencoded = offer(*stack.kv_reencoded);
   for (const KvFormat format : all_kv_formats)
     contract.rank_by_format.emplace_back(kv_format_name(format), kv_format_rank(format));
   return contract;
@@ -129,6 +129,9 @@ void print_banner(const ServeOptions& options, const EngineStack& stack, const S
     for (const KvFormatsWithLevel& better : stack.kv_better)
       names += (names.empty() ? "" : ", ") + kv_formats_text(better.formats);
     std::printf("         requests may ask for a KV cache in %s\n", names.c_str());
+  }
+  if (stack.kv_reencoded) {
+    std::printf("         cold blocks are encoded anew in %s\n", kv_formats_text(stack.kv_reencoded->formats).c_str());
   }
   const int32_t tokens = std::min(example_tokens, engine.max_model_len_tokens);
   const auto fit = [&](int32_t length) {

@@ -93,4 +93,17 @@ void add_request_format_option(OptionList& list, std::vector<KvFormat>& target) 
               "int8,fp16,fp32", [&target](const std::string& text) { return set_request_formats(text, target); });
 }
 
+void add_reencode_option(OptionList& list, std::optional<KvFormat>& target) {
+  list.custom(
+      "--kv-reencode", "FORMAT",
+      "Before cold cached blocks in fp16 are dropped, encode them anew in this smaller format, for requests that "
+      "ask for no more than that; off = never.",
+      "off", [&target](const std::string& text) -> Result<void> {
+        target = kv_format_named(text);
+        if (!target && text != "off")
+          return error("{} is neither 'off' nor one of {}", printable(text), kv_format_names());
+        return {};
+      });
+}
+
 }  // namespace tidemill

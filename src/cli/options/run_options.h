@@ -37,6 +37,7 @@ struct RunOptions {
   KvBudgetOptions kv_budget;
   std::string kv_disk_path;  // "" = no disk tier
   KvFormatChoice kv_choice;
+  std::optional<KvFormat> kv_reencode;        // what cold blocks get a second life in
   std::vector<KvFormat> kv_request_formats;   // that requests may ask for where the cache's own are less
   KvFidelity kv_fidelity = KvFidelity::high;  // that --kv-cache-dtype auto keeps to
   double kv_audit_share = 0;                  // 0 = no live meter

@@ -146,6 +146,7 @@ void add_serve_options(OptionList& list, ServeOptions& target) {
   add_access_options(list, target);
   add_memory_options(list, target.run);
   add_request_format_option(list, target.run.kv_request_formats);
+  add_reencode_option(list, target.run.kv_reencode);
   add_cache_options(list, target);
   add_scheduler_options(list, target.run);
   add_audit_options(list, target.run);

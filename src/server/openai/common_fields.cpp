@@ -261,9 +261,10 @@ void read_common_fields(const Json& body, Fields& fields, const ServedModel& mod
       fields.fail("min_tokens", fmt::format("is {}, above the most tokens, {}", *least, *request.engine.max_tokens));
   }
   read_engine_fields(fields, limits, request);
-  const std::optional<KvFormatId> kv_format = read_kv_contract(fields, model.kv);
-  request.engine.kv_format = kv_format.value_or(0);
-  request.reply.kv_cache = kv_format.has_value();
+  const std::optional<KvGrant> grant = read_kv_contract(fields, model.kv);
+  request.engine.kv_format = grant.value_or(KvGrant{}).format;
+  request.engine.may_read_reencoded = grant.value_or(KvGrant{}).may_read_reencoded;
+  request.reply.kv_cache = grant.has_value();
   request.engine.want_progress = request.reply.progress;
 }
 

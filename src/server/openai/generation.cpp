@@ -194,15 +194,17 @@ TotalUsage Generation::total_usage() const {
   if (request_.reply.split_thinking) total.reasoning_tokens = 0;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     total.prompt_tokens += static_cast<int64_t>(request_.prompts[i].tokens.size());
-    int32_t cached = 0;
+    int32_t cached = 0, reencoded = 0;
     for (const Choice& choice : prompts_[i].choices) {
       // A choice that still runs counts with what it has shown.
       total.completion_tokens += choice.finished ? choice.usage.completion_tokens : choice.text.num_tokens();
       total.discarded_tokens += choice.usage.discarded_tokens;
       cached = std::max(cached, choice.usage.cached_tokens);
+      reencoded = std::max(reencoded, choice.usage.reencoded_tokens);
       if (total.reasoning_tokens) *total.reasoning_tokens += choice.text.num_thinking_tokens();
     }
     total.cached_tokens += cached;
+    total.reencoded_tokens += reencoded;
   }
   if (request_.engine.pin_or_end) total.pinned_tokens = prompts_.front().choices.front().usage.pinned_tokens;
   return total;

@@ -78,6 +78,7 @@ Json usage_json(const TotalUsage& usage) {
   if (usage.reasoning_tokens) details["reasoning_tokens"] = *usage.reasoning_tokens;
   Json prompt_details = {{"cached_tokens", usage.cached_tokens}};
   if (usage.pinned_tokens) prompt_details["pinned_tokens"] = *usage.pinned_tokens;
+  if (usage.reencoded_tokens > 0) prompt_details["reencoded_tokens"] = usage.reencoded_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},

@@ -31,6 +31,7 @@ struct TotalUsage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
   std::optional<int64_t> pinned_tokens;  // of a request that asked for a pin
+  int64_t reencoded_tokens = 0;
   int64_t discarded_tokens = 0;
   std::optional<int64_t> reasoning_tokens;
 };

@@ -101,6 +101,17 @@ TEST(ServeOptions, FormatsThatRequestsMayAskFor) {
               HasSubstr("at most 7 formats"));
 }
 
+TEST(ServeOptions, WhatColdBlocksAreEncodedIn) {
+  ServeOptions usual;
+  ASSERT_EQ(fault(usual, {}), "");
+  EXPECT_EQ(usual.run.kv_reencode, std::nullopt);
+  ServeOptions int4;
+  ASSERT_EQ(fault(int4, {"--kv-reencode", "int4"}), "");
+  EXPECT_EQ(int4.run.kv_reencode, KvFormat::int4);
+  ServeOptions wrong;
+  EXPECT_THAT(fault(wrong, {"--kv-reencode", "zip"}), HasSubstr("zip is neither 'off' nor one of"));
+}
+
 TEST(ServeOptions, ACertificateNeedsItsKey) {
   ServeOptions options;
   EXPECT_THAT(fault(options, {"--ssl-certfile", "c.pem"}), HasSubstr("belong together"));
