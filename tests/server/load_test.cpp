@@ -196,7 +196,7 @@ TEST(Load, AClientThatDoesNotReadIsCutAndNobodyWaits) {
   json body = json::parse(request(90000, true));
   body["logprobs"] = 10;
   deaf.send(post_text("/v1/completions", body.dump()));
-  EXPECT_TRUE(eventually([&] { return server.engine().stats().num_aborted_requests == 1; }, std::chrono::seconds(20)));
+  EXPECT_TRUE(eventually([&] { return server.engine().stats().num_aborted_requests == 1; }, std::chrono::seconds(60)));
   EXPECT_TRUE(server.quiet());
   EXPECT_EQ(server.post("/v1/completions", request(3, false)).status, 200);
 }
