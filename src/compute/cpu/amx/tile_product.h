@@ -11,10 +11,10 @@
 namespace tidemill::amx {
 namespace {
 
-constexpr int group_rows = 512;      // activation rows that share one unpacking
-constexpr int piece_blocks = 48;     // blocks unpacked at once: 48 KiB a panel
-constexpr int few_rows_blocks = 18;  // of two panels: 36 KiB, which the first-level cache holds
+constexpr int group_rows = 512;   // activation rows that share one unpacking
+constexpr int piece_blocks = 48;  // blocks unpacked at once: 48 KiB a panel
 constexpr int blocks_ahead = 4;
+constexpr int ring_blocks = 8;  // where rows are so few that a block is read once: a power of two above blocks_ahead
 
 struct Workspace {
   alignas(64) uint16_t pairs[2][piece_blocks][tile_values];
@@ -89,7 +89,10 @@ TM_INLINE void end_sums(const PanelSet<P>& set, int row) {
 // Blocks [first, end) of the panels' rows, as they are unpacked and multiplied together.
 struct Piece {
   int first, end;
-  int num_blocks;  // of a whole row
+  int num_blocks;   // of a whole row
+  int places_mask;  // block b is unpacked to place (b - first) & places_mask: all places, or a ring of them
+
+  int place(int b) const { return (b - first) & places_mask; }
 };
 
 template <typename Kind, int P>
@@ -101,7 +104,7 @@ TM_INLINE void make_block(const PanelSet<P>& set, const Piece& piece, int b, con
     TM_UNROLL
     for (int line = 0; line < Kind::block_bytes; line += 64) __builtin_prefetch(upcoming + line, 0, 2);
     if constexpr (Kind::packed) {
-      unpack_pairs<Kind>(set.panels[p], piece.num_blocks, b, constants, work.pairs[p][b - piece.first]);
+      unpack_pairs<Kind>(set.panels[p], piece.num_blocks, b, constants, work.pairs[p][piece.place(b)]);
     }
   }
 }
@@ -133,7 +136,9 @@ void multiply_piece(const PanelSet<P>& set, const Piece& piece, const Activation
   for (int b = piece.first; b < piece.end; ++b) {
     if (Make && b + blocks_ahead < piece.end) make_block<Kind, P>(set, piece, b + blocks_ahead, constants, work);
     multiply_block<P, T>(weights, acts);
-    for (int p = 0; p < P; ++p) weights[p] += tile_values;
+    for (int p = 0; p < P; ++p) {
+      weights[p] = Kind::packed ? work.pairs[Kind::packed ? p : 0][piece.place(b + 1)] : weights[p] + tile_values;
+    }
     for (int t = 0; t < T; ++t) acts[t] += act_step[t];
   }
   end_sums<P, T>(set, row);
@@ -146,9 +151,12 @@ template <typename Kind, int P, typename Done>
 TM_INLINE void multiply_group(const PanelSet<P>& set, const Activations& input, int first_row, int count,
                               const UnpackConstants& constants, Workspace& work, Done&& done) {
   const int num_blocks = (input.cols + block_k - 1) / block_k;
-  const int longest = !Kind::packed ? num_blocks : count <= 2 * tile_rows ? few_rows_blocks : piece_blocks;
+  // Of one or two tiles of rows: every block is read once, soon after it was unpacked.
+  const bool once = Kind::packed && count <= 2 * tile_rows;
+  const int longest = !Kind::packed || once ? num_blocks : piece_blocks;
+  const int places_mask = once ? ring_blocks - 1 : -1;
   for (int b = 0; b < num_blocks; b += longest) {
-    const Piece piece = {b, num_blocks - b < longest ? num_blocks : b + longest, num_blocks};
+    const Piece piece = {b, num_blocks - b < longest ? num_blocks : b + longest, num_blocks, places_mask};
     for (int row = 0; row < count; row += 2 * tile_rows) {
       const int rows = count - row < 2 * tile_rows ? count - row : 2 * tile_rows;
       bool multiplied = false;
