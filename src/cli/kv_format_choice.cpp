@@ -115,7 +115,9 @@ Result<KvFormatDecision> decide_kv_formats(const EvalModel& model, const std::st
   }
   for (const KvFormats& formats : better_formats(decision.usual.formats, options.kv_request_formats)) {
     const bool keeps_keys = formats.sealed.keys == decision.usual.formats.sealed.keys;
-    decision.better.push_back(with_level(formats_for_biases(formats, keeps_keys, key_biases).formats));
+    BiasedFormats biased = formats_for_biases(formats, keeps_keys, key_biases);
+    decision.better.push_back(with_level(biased.formats));
+    if (!biased.warning.empty()) decision.warnings.push_back(std::move(biased.warning));
   }
   return decision;
 }

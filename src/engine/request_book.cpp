@@ -43,13 +43,19 @@ void RequestBook::apply(const StepPlan& plan, StepResult& result, Clock::Time no
   TM_CHECK(result.sequences.size() == plan.sequences.size(), "an executor answers for every planned sequence");
   const std::vector<Sequence*>& planned = scheduler_.planned();
   scheduler_.advance(plan);
+  // Requests that end as a whole do so behind the loop: their other choices may be planned, too.
+  std::vector<std::pair<LiveRequest*, FinishReason>> ending;
+  const auto end_later = [&](LiveRequest& request, FinishReason reason) {
+    const auto is_it = [&](const auto& entry) { return entry.first == &request; };
+    if (std::none_of(ending.begin(), ending.end(), is_it)) ending.emplace_back(&request, reason);
+  };
   for (size_t i = 0; i < planned.size(); ++i) {
     Sequence& sequence = *planned[i];
     LiveRequest& request = *sequence.request;
     const PlannedSequence& rows = plan.sequences[i];
     const int32_t end = rows.first_position + rows.num_rows;
     if (request.request.pin_or_end && request.num_pinned_tokens == 0 && request.request.pin_for->count() > 0) {
-      end_request(request, {.reason = FinishReason::refused}, now);
+      end_later(request, FinishReason::refused);
       continue;
     }
     if (sequence.choice == 0) {
@@ -63,9 +69,10 @@ void RequestBook::apply(const StepPlan& plan, StepResult& result, Clock::Time no
       TM_CHECK(result.sequences[i].draw.has_value(), "a draw that was asked for is made");
       take_draw(sequence, *std::move(result.sequences[i].draw), now);
     } else if (sequence.max_output_tokens == 0 && end == sequence.num_prompt_tokens) {
-      end_request(request, {.reason = FinishReason::length}, now);
+      end_later(request, FinishReason::length);
     }
   }
+  for (const auto& [request, reason] : ending) end_request(*request, {.reason = reason}, now);
 }
 
 // Rows may be computed again after a preemption; only those of prompt tokens that have none yet are taken.

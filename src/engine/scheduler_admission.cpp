@@ -185,7 +185,9 @@ bool Scheduler::admit(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
   const int32_t num_fetched = kv_.adopt_prefix(sequence, num_hit, moves_) * config_.block_size_tokens;
   request.num_fetched_tokens += num_fetched;
-  request.num_reencoded_tokens += sequence.num_reencoded_blocks * config_.block_size_tokens;
+  const int32_t num_reencoded = sequence.num_reencoded_blocks * config_.block_size_tokens;
+  request.num_reencoded_tokens =
+      std::max(request.num_reencoded_tokens, std::min(num_reencoded, request.num_prompt_tokens));
   counters_.tokens_fetched += num_fetched;
   start_running(sequence);
   sequence.num_ever_computed = std::max(sequence.num_ever_computed, sequence.num_computed);

@@ -55,6 +55,12 @@ int32_t hadamard_size(int32_t head_dim) {
   return head_dim & -head_dim;
 }
 
+bool writes_to(std::span<const BlockMove> moves, BlockPlace place) {
+  return std::any_of(moves.begin(), moves.end(), [&](const BlockMove& move) {
+    return move.to.size_class == place.size_class && move.to.slot == place.slot;
+  });
+}
+
 }  // namespace
 
 std::vector<BlockGroup> block_groups(const KvLayout& layout, int32_t block_size, const KvFormats& formats) {
@@ -168,8 +174,12 @@ void KvStorage::move(std::span<const BlockMove> moves) {
       }
       case MoveKind::seal:
       case MoveKind::reencode:
-        // What is read and what is written are of different classes, so seals don't wait for one another.
-        while (end < moves.size() && moves[end].kind == move.kind && moves[end].group == move.group) ++end;
+        // What is read and what is written are of different classes, so seals don't wait for one another; but for those
+        // into one place, which a preemption within a plan may have freed and given away again.
+        while (end < moves.size() && moves[end].kind == move.kind && moves[end].group == move.group &&
+               !writes_to(moves.subspan(i, end - i), moves[end].to)) {
+          ++end;
+        }
         seal(moves.subspan(i, end - i));
         break;
       case MoveKind::spill:

@@ -223,7 +223,11 @@ void ApiServer::State::start_generation(Generation& generation, const std::share
                                                 : read_completion_request(std::get<Json>(body), *model, config.api);
   if (ApiError* error = std::get_if<ApiError>(&read)) return Exchange::reply(exchange, error_reply(*error));
   GenerationRequest& request = std::get<GenerationRequest>(read);
-  if (request.engine.pin_or_end && !caller.admin) return Exchange::reply(exchange, error_reply(needs_admin()));
+  if (request.engine.pin_or_end && !caller.admin) {
+    ApiError error = needs_admin();
+    if (route != RouteId::cache_pin) error.param = "cache_pin_ttl";
+    return Exchange::reply(exchange, error_reply(error));
+  }
   if (std::optional<ApiError> error =
           choose_latency_class(request, exchange->request().header(latency_class_header), caller.latency_class))
     return Exchange::reply(exchange, error_reply(*error));

@@ -101,6 +101,10 @@ TEST(Pins, ARequestThatInsistsEndsWithoutOne) {
   EXPECT_EQ(refused.tokens.size(), 0u);
   EXPECT_EQ(refused.finished->reason, FinishReason::refused);
   EXPECT_EQ(insisting(10, 2).finished->reason, FinishReason::refused) << "fills no block";
+  // Prompts whose choices all draw in the step that shows that nothing can be pinned.
+  EXPECT_EQ(insisting(1, 3).finished->reason, FinishReason::refused);
+  EXPECT_EQ(insisting(6 * block_size, 4).finished->reason, FinishReason::refused);
+  EXPECT_EQ(insisting(5 * block_size + 1, 4).finished->reason, FinishReason::refused);
   EXPECT_EQ(insisting(100, 0).finished->usage.pinned_tokens, 96) << "pinned already, so there is room";
   EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 600u);
   harness.engine().check_integrity();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 
 namespace tidemill {
 namespace {
@@ -164,6 +165,29 @@ TEST_P(ModelExecutorTest, AnEndedSlotServesTheNextSequenceInTheSamePlan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RowsPerSlice, ModelExecutorTest, ::testing::Values(1, 3, 64));
+
+// A plan may seal a block, take its place away again in a preemption, and seal another one there.
+TEST(KvStorage, OfSealsIntoOnePlaceTheLastStays) {
+  auto backend = make_cpu_backend({.num_threads = 4}).value();
+  KvLayout layout;
+  layout.groups.push_back({.layers = std::vector<int32_t>(12), .shape = {2, 64, 64, 0}});
+  for (int32_t i = 0; i < 12; ++i) layout.groups[0].layers[static_cast<size_t>(i)] = i;
+  auto storage = std::move(KvStorage::make(layout, 32, {KvFormat::int8}, 4 << 20, backend.get())).value();
+  const auto sealed = static_cast<uint8_t>(storage->storage_class(0, 0));
+  const auto tail = static_cast<uint8_t>(sealed == 0 ? 1 : 0);
+  std::mt19937 random(1);
+  for (uint32_t slot = 0; slot < 2; ++slot) {
+    for (std::byte& byte : storage->bytes_of({slot, tail})) byte = static_cast<std::byte>(random() % 60);
+  }
+  storage->move({.kind = MoveKind::seal, .from = {1, tail}, .to = {5, sealed}});
+  const std::vector<std::byte> want(storage->bytes_of({5, sealed}).begin(), storage->bytes_of({5, sealed}).end());
+  for (int round = 0; round < 100; ++round) {
+    const BlockMove moves[] = {{.kind = MoveKind::seal, .from = {0, tail}, .to = {5, sealed}},
+                               {.kind = MoveKind::seal, .from = {1, tail}, .to = {5, sealed}}};
+    storage->move(moves);
+    ASSERT_TRUE(std::ranges::equal(storage->bytes_of({5, sealed}), want)) << round;
+  }
+}
 
 TEST(KvStorage, DroppedSlotsReadAsZerosAndTheirNeighboursStay) {
   KvLayout layout;
