@@ -80,6 +80,13 @@ TEST_F(Loader, ExpertsUnderAKnownNameAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("llama with 8 experts is not supported"));
 }
 
+TEST_F(Loader, HeadsThatNoKernelTakesAreRefused) {
+  for (const int32_t size : {12, 1032}) {
+    config_.head_size_k = config_.head_size_v = size;
+    EXPECT_THAT(refusal(), HasSubstr("heads of " + std::to_string(size) + " numbers are not supported"));
+  }
+}
+
 TEST_F(Loader, AMissingTensorIsNamed) {
   weights_->remove("model.layers.2.mlp.up_proj.weight");
   EXPECT_THAT(refusal(), HasSubstr("model.layers.2.mlp.up_proj.weight is missing"));

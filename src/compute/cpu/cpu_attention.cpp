@@ -21,7 +21,7 @@ AttentionState state_at(float* floats, int32_t num_queries, const KvShape& shape
   return {.bases = sums + static_cast<size_t>(num_queries) * 16, .sums = sums, .acc = floats};
 }
 
-// Rows whose queries share one pass over the keys: many, for every pass makes floats of the keys and values; fewer
+// Rows whose queries share one pass over the keys: many, for every pass converts the keys and values; fewer
 // where threads would have too few pieces to share out evenly.
 int32_t rows_together(const Attention& args, int32_t num_threads) {
   constexpr int32_t pieces_per_thread = 4;

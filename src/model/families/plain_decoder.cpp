@@ -12,6 +12,8 @@ namespace {
 
 // Far above any model, and small enough for products of two to stay in range.
 constexpr int64_t max_row_width = int64_t{1} << 20;
+// Kernels take heads by vectors of 8, and hold the scales of one position's values on the stack.
+constexpr int32_t max_head_size = 1024;
 
 Result<Activation> activation_of(const ModelConfig& config) {
   const std::string& name = config.activation;
@@ -30,6 +32,10 @@ Result<void> check(const ModelConfig& config) {
   if (config.head_size_k != config.head_size_v) {
     return error("keys of {} and values of {} numbers per head are not supported together", config.head_size_k,
                  config.head_size_v);
+  }
+  if (config.head_size_k % 8 != 0 || config.head_size_k > max_head_size) {
+    return error("heads of {} numbers are not supported: a multiple of 8 up to {} is", config.head_size_k,
+                 max_head_size);
   }
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int64_t query_width = int64_t{config.num_heads[i]} * config.head_size_k;

@@ -5,7 +5,8 @@
 // positions is one chain over pairs of positions, in the order in which the matrix unit has them; neither depends on
 // how many queries share the tiles. What a query cannot see has a weight of zero.
 //
-// Keys and values in float32 are asked for when exactness is: they go through avx512's attention.
+// Keys and values in float32 are asked for when exactness is: they go through avx512's attention. So do spans in which
+// one side is BF16 in one block and something else in another, which no sequence has: all its blocks are of one format.
 #include "compute/cpu/amx/kv_pairs.h"
 
 namespace tidemill::amx {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr int runs = softmax_tile / run_positions;
 constexpr int tile_queries = tile_rows;
-constexpr float half_unit = 0x1p-112f;  // of halves as BF16
 
 TM_INLINE int up_to_32(int n) {
   return (n + 31) / 32 * 32;
@@ -433,11 +433,11 @@ bool takes_pairs(const AttentionTask& task, int begin, int end) {
 void attend(const AttentionTask& task, int32_t begin, int32_t end, const AttentionState& out) {
   const int seen_end = smaller(end, task.first_position + task.num_rows);
   const int seen_begin = task.window > 0 ? larger(begin, task.first_position - task.window + 1) : begin;
-  if (seen_begin < seen_end && !takes_pairs(task, seen_begin, seen_end)) return avx512::attend(task, begin, end, out);
+  if (seen_begin >= seen_end || !takes_pairs(task, seen_begin, seen_end)) return avx512::attend(task, begin, end, out);
   const int num_queries = task.num_rows * task.group;
   const BlockRef& any = *place_of(task, seen_begin).block;
-  const float key_unit = any.key_code.format == KvFormat::bf16 ? 1.0f : half_unit;
-  const float value_unit = any.value_code.format == KvFormat::bf16 ? 1.0f : half_unit;
+  const float key_unit = any.key_code.format == KvFormat::bf16 ? 1.0f : 1 / cpu::half_unit;
+  const float value_unit = any.value_code.format == KvFormat::bf16 ? 1.0f : 1 / cpu::half_unit;
   const float softcap_scale = task.scale / (cpu::pair_unit * key_unit);
   const Span span = {
       task, out, scratch_of(task), num_queries, task.softcap > 0 ? log2_e : softcap_scale * log2_e, softcap_scale};
