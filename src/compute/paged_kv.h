@@ -6,6 +6,8 @@
 // keys of all heads first ([num_kv_heads, head_dim, block_size]), then values ([num_kv_heads, block_size, value_dim]).
 // Encoded formats have their scales after the codes of each head (compute/kv_format.h).
 //
+// All blocks of a sequence are of one format, or in its tail precision.
+//
 // A block that is not full yet lies in a slot of tail precision. Full blocks lie in slots of their storage format. A
 // block that this step's rows begin and fill lies in a storage slot from the start: its rows in tail precision, which
 // the rows of the block itself read, are the backend's scratch.

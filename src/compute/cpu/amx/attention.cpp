@@ -14,6 +14,7 @@ namespace {
 
 constexpr int runs = softmax_tile / run_positions;
 constexpr int tile_queries = tile_rows;
+constexpr size_t key_stride = 128;  // bytes between the rows of a tile of keys
 
 TM_INLINE int up_to_32(int n) {
   return (n + 31) / 32 * 32;
@@ -97,7 +98,7 @@ TM_INLINE const uint16_t* queries_at(const Scratch& scratch, int query_tile) {
 template <int First, int End>
 TM_INLINE void score_runs(const Scratch& scratch, const uint16_t* queries, float (*scores)[softmax_tile]) {
   const int chunks = scratch.elements / 32;
-  constexpr size_t stride = softmax_tile * sizeof(float), key_stride = 128;
+  constexpr size_t stride = softmax_tile * sizeof(float);
   const uint16_t *first = scratch.keys[0], *second = scratch.keys[1];
   if constexpr (First == 0) {
     tile_zero<0>();
@@ -331,7 +332,7 @@ void score_quarter(const Scratch& scratch, int quarter, float (*scores)[softmax_
   tile_zero<0>();
   for (int c = 0; c < scratch.elements / 32; ++c, queries += 32, keys += 2 * tile_values) {
     tile_load<4>(queries, static_cast<size_t>(scratch.elements) * 2);
-    tile_load<6>(keys, 128);
+    tile_load<6>(keys, key_stride);
     tile_dot_pairs<0, 4, 6>();
   }
   tile_store<0>(scores[0] + quarter * 16, softmax_tile * sizeof(float));

@@ -216,8 +216,9 @@ TM_INLINE void with_value_codes(KvCode code, Work&& work) {
   work(nibble_halves(code.format), Known<false>());
 }
 
-// Positions begin .. end - 1 of a block's values to to[(i - first) * row_values + element], as far as whole 32 elements
-// go; halves, of whatever format. row_values is a multiple of 32; first, a multiple of 16, is at most `begin`.
+// Positions begin .. end - 1 of a block's values to to[(i - first) * row_values + element]; halves, of whatever format.
+// What lies behind a row's elements means nothing. row_values is a multiple of 32; first, a multiple of 16, is at most
+// `begin`.
 inline void values_as_halves(const StoredSide& side, int first, int begin, int end, int row_values, uint16_t* to) {
   if (is_plain(side.code.format)) {
     const auto* from = reinterpret_cast<const uint16_t*>(side.bytes) + static_cast<size_t>(begin) * side.dim;

@@ -2,7 +2,8 @@
 //
 // A tile of keys is [16 pairs of elements][16 positions][2], one of values [16 pairs of positions][16 elements][2].
 // Halves become BF16 as those of weights do (unpack.h): 2^-112 of what they are, and zero below 2^-14, which is less
-// than the rounding of a value of 0.03; numbers that are BF16 already stay what they are.
+// than the rounding of a value of 0.03; numbers that are BF16 already stay what they are (the unit
+// takes subnormal ones for zero).
 //
 // Interleaving two vectors of 32 within their lanes gives the rows of two tiles at once, low and high. Column j of the
 // low one is 8 * (j / 4) + j % 4 of the 32, that of the high one 4 more. So come positions in scores, and elements in
