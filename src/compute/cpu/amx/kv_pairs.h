@@ -2,17 +2,16 @@
 //
 // A tile of keys is [16 pairs of elements][16 positions][2], one of values [16 pairs of positions][16 elements][2].
 // Halves become BF16 as those of weights do (unpack.h): 2^-112 of what they are, and zero below 2^-14, which is less
-// than the rounding of a value of 0.03; numbers that are BF16 already stay what they are (the unit
-// takes subnormal ones for zero).
+// than the rounding of a value of 0.03; numbers that are BF16 already stay what they are (the unit takes subnormal ones
+// for zero).
 //
 // Interleaving two vectors of 32 within their lanes gives the rows of two tiles at once, low and high. Column j of the
 // low one is 8 * (j / 4) + j % 4 of the 32, that of the high one 4 more. So come positions in scores, and elements in
 // sums of values. Both rows lie side by side:
 //   keys    [pairs of elements][2: low, high][32]
 //   values  [16 pairs of positions][chunks of 32 elements][2: low, high][32]
-// What is written so has the offset within 4 KiB of what was read before it. Elsewhere a load waits again and again for
-// an earlier store that seems to go where it reads, for of their addresses only the last 12 bits are compared:
-// attention of one row took three times as long.
+// make_key_tiles and make_value_tiles call between() now and then, where the matrix unit is to be given something to do
+// meanwhile: keys every 32 elements, values twice a run.
 #pragma once
 
 #include "compute/cpu/amx/kv_halves.h"
