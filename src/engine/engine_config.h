@@ -64,8 +64,8 @@ struct EngineConfig {
   int32_t max_num_batched_tokens = 512;
   // How long a step may take while interactive or standard requests stream; prompts get what their tokens leave of it.
   std::chrono::microseconds target_itl{0};  // 0 = the next
-  // Of a step that only decodes all who are here; up to twice as much while long prompts wait, within 0.1 s. 0 = no
-  // limit.
+  // Of a step that only decodes all who are here; up to twice as much while long prompts wait. Within 65 ms where the
+  // same multiple of the streams' own decodes is less. 0 = no limit.
   double itl_multiple = 2.5;
   int32_t min_prompt_rows = 16;  // of the first prompt in every step, whatever they cost
   BatchingMode batching = BatchingMode::continuous;

@@ -14,7 +14,7 @@ constexpr double unnoticed_s = 0.025;
 // What waits to be read shall be read in about so many steps, as far as the streams' gaps allow it; found by simulation
 // of mixed traffic and of documents beside short requests.
 constexpr double steps_to_read = 64;
-constexpr double patience_s = 0.1;  // the longest gap that long prompts may cause beyond the usual multiple
+constexpr double patience_s = 0.065;  // the longest gap that prompts may cause, where streams alone need less
 
 double seconds(std::chrono::microseconds span) {
   return std::chrono::duration<double>(span).count();
@@ -46,12 +46,12 @@ void Scheduler::note_step_time(double seconds) {
 // Of the step whose decodes were just found. The measure is the step that decodes everybody who is here, also those
 // whose prompts are still read: a bound that followed the streams of the moment would be shortest when most prompts
 // wait. Where much waits to be read (long documents, not the usual mix), the bound gives way, so that nobody reads for
-// ever.
+// ever; but contexts that nobody decodes from yet never make a step longer than patience.
 double Scheduler::find_limit_s() const {
   if (!config_.kv_cache || best_streaming_ == LatencyClass::bulk) return endless_s;
   if (config_.target_itl.count() > 0) return seconds(config_.target_itl);
   if (config_.itl_multiple <= 0) return endless_s;
-  StepShape all;
+  StepShape all, streaming;  // the second with those contexts only that are decoded from
   double backlog_s = 0;
   int32_t num_bulk = 0;
   for (const Sequence* sequence : running_) {
@@ -59,19 +59,21 @@ double Scheduler::find_limit_s() const {
     num_bulk += bulk;
     if (bulk) continue;
     all.add(sequence->num_tokens() - 1, 1, true);
+    streaming.add(is_decode(*sequence) ? sequence->num_tokens() - 1 : 0, 1, true);
     if (!is_decode(*sequence)) backlog_s += cost_.added_s(sequence->num_computed, sequence->num_remaining(), true);
   }
   int32_t num_slots = max_running_ - num_running();
   for (auto next = waiting_.begin(); next != waiting_.end() && num_slots > 0; ++next) {
     if ((*next)->request->request.latency_class == LatencyClass::bulk) continue;
     all.add((*next)->num_tokens() - 1, 1, true);
+    streaming.add(0, 1, true);
     backlog_s += cost_.added_s(0, (*next)->num_tokens(), true);
     --num_slots;
   }
   const double decode_s = cost_.predict_s(all);
-  const double usual = config_.itl_multiple * decode_s;
-  const double most = std::max(usual, std::min(2 * usual, patience_s));
-  const double limit = std::clamp(decode_s + backlog_s / steps_to_read, usual, most);
+  const double most = std::max(patience_s, config_.itl_multiple * cost_.predict_s(streaming));
+  const double usual = std::min(config_.itl_multiple * decode_s, most);
+  const double limit = std::clamp(decode_s + backlog_s / steps_to_read, usual, std::min(2 * usual, most));
   return num_bulk > 0 ? std::max(limit, unnoticed_s) : limit;
 }
 

@@ -150,6 +150,35 @@ TEST(StepTime, LongDocumentsThatWaitMayTakeTwiceTheUsual) {
   EXPECT_LT(longest, 2 * 2.3 * 16);
 }
 
+// 24 sequences of which 16 have 6,000 positions decode in 34 ms. As long as those are prompts, their length is no
+// reason to keep the streams waiting for 2.3 times that; when they are streams, it is.
+TEST(StepTime, ContextsCountOnceTheyAreDecodedFrom) {
+  EngineConfig config = serving();
+  config.max_num_batched_tokens = 4096;
+  config.groups = pool_config(10000, 16, 16000).groups;
+  config.kv_budget_bytes = pool_config(10000, 16, 16000).kv_budget_bytes;
+  Watched watched(config);
+  watched.warm_up(8, 3000);
+  std::vector<RequestId> documents;
+  for (int32_t i = 0; i < 15; ++i) documents.push_back(watched.submit(6000, 3000, 60 + i));
+  watched.harness.step(100);
+  double longest = 0;
+  for (const Step& step : watched.steps) longest = std::max(longest, step.ms);
+  EXPECT_GT(longest, 50);
+  EXPECT_LT(longest, 65 * 1.05);
+
+  const auto decoding = [&] { return watched.steps.back().num_decodes == 23; };
+  for (int32_t i = 0; i < 5000 && !decoding(); ++i) watched.harness.step();
+  ASSERT_TRUE(decoding());
+  watched.steps.clear();
+  const RequestId last = watched.submit(6000, 2, 90);
+  while (!watched.harness.done[last]) watched.harness.step();
+  longest = 0;
+  for (const Step& step : watched.steps) longest = std::max(longest, step.ms);
+  EXPECT_GT(longest, 65 * 1.1);
+  EXPECT_LT(longest, 2.3 * 38);
+}
+
 TEST(StepTime, AShortPromptDoesNotWaitForALongOne) {
   EngineConfig config = serving();
   config.target_itl = milliseconds(30);
