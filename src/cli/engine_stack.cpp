@@ -102,8 +102,10 @@ Result<void> load_weights(EngineStack& stack, const ModelFiles& files, const Mod
 
 KvAuditOptions audit_options(const EngineStack& stack, const RunOptions& options) {
   const int32_t longest = options.max_model_len > 0 ? options.max_model_len : stack.model->info().context_length;
+  std::vector<KvFormats> formats = {stack.kv_formats};
+  for (const KvFormatsWithLevel& each : stack.kv_better) formats.push_back(each.formats);
   return {.share = options.kv_audit_share,
-          .formats = stack.kv_formats,
+          .formats = std::move(formats),
           .reference = {KvFormat::fp32},
           .block_size_tokens = stack.engine_config.block_size_tokens,
           .max_tokens = std::min(options.kv_audit_tokens, longest),

@@ -223,14 +223,14 @@ void RequestBook::end_unborn(LiveRequest& request, const Ending& ending, Clock::
 void RequestBook::end_choice(LiveRequest& request, int32_t choice, const Ending& ending, Clock::Time now) {
   Sequence* sequence = choice < static_cast<int32_t>(request.choices.size()) ? request.choices[choice].get() : nullptr;
   if (sequence != nullptr) scheduler_.finish(*sequence);
-  // The live meter's caches are in the usual format, and compute everything.
-  const bool usual = request.request.kv_format == 0 && request.num_reencoded_tokens == 0;
-  if (sequence != nullptr && auditor_ != nullptr && usual) {
+  if (sequence != nullptr && auditor_ != nullptr) {
     auditor_->offer({.request = request.id,
                      .choice = choice,
                      .label = &request.request.label,
                      .tokens = sequence->tokens,
-                     .num_prompt_tokens = sequence->num_prompt_tokens});
+                     .num_prompt_tokens = sequence->num_prompt_tokens,
+                     .kv_format = request.request.kv_format,
+                     .read_reencoded = request.num_reencoded_tokens > 0});
   }
   RequestEvent event;
   event.kind = RequestEvent::Kind::finished;

@@ -10,11 +10,13 @@ namespace {
 
 constexpr size_t most_waiting = 16;  // choices
 constexpr double caches_per_row = 2;
+// Of a piece: as many as a waiting prompt may add to any step, whatever they cost.
+constexpr int32_t most_rows_at_once = 16;
 
 LockstepOptions caches_of(const KvAuditOptions& options) {
-  // One block a time: a step that waits for it waits for no more.
   return {.reference = options.reference,
-          .candidates = {options.formats},
+          .candidates = {options.formats.front()},
+          .other_formats = {options.formats.begin() + 1, options.formats.end()},
           .block_size_tokens = options.block_size_tokens,
           .max_tokens = (options.max_tokens + options.block_size_tokens - 1) / options.block_size_tokens *
                         options.block_size_tokens,
@@ -37,7 +39,8 @@ size_t KvAudit::cache_bytes(const KvLayout& layout, const KvAuditOptions& option
                            .max_tokens = caches.max_tokens,
                            .max_rows = caches.max_rows};
   const size_t reference = TextRunner::cache_bytes(layout, runner);
-  runner.formats = options.formats;
+  runner.formats = caches.candidates.front();
+  runner.other_formats = caches.other_formats;
   return reference + TextRunner::cache_bytes(layout, runner);
 }
 
@@ -45,7 +48,7 @@ KvAudit::KvAudit(std::unique_ptr<Lockstep> caches, const KvAuditOptions& options
     : caches_(std::move(caches)), options_(options) {
   stats_.on = true;
   stats_.share = options.share;
-  stats_.divergence = Histogram(audit_divergence_bounds);
+  stats_.formats.resize(options.formats.size());
 }
 
 // By a hash of who it is, so that the same requests are sampled whatever the order in which they end.
@@ -59,6 +62,10 @@ void KvAudit::offer(const EndedChoice& choice) {
   const auto num_tokens = std::min<size_t>(choice.tokens.size(), static_cast<size_t>(options_.max_tokens));
   const bool drew = choice.num_prompt_tokens < static_cast<int32_t>(choice.tokens.size());
   if (!drew || !sampled(choice)) return;
+  if (choice.read_reencoded) {
+    ++stats_.num_reencoded;
+    return;
+  }
   if (waiting_.size() >= most_waiting || static_cast<size_t>(choice.num_prompt_tokens) >= num_tokens) {
     ++stats_.num_skipped;
     return;
@@ -67,24 +74,26 @@ void KvAudit::offer(const EndedChoice& choice) {
   entry.record.request = choice.request;
   entry.record.choice = choice.choice;
   entry.record.label = choice.label != nullptr ? *choice.label : std::string();
+  entry.record.kv_format = choice.kv_format;
   entry.tokens.assign(choice.tokens.begin(), choice.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
   entry.first_row = choice.num_prompt_tokens - 1;
 }
 
-bool KvAudit::run(int64_t num_rows) {
+void KvAudit::note_step(int64_t num_rows) {
   allowance_rows_ += options_.share * static_cast<double>(num_rows);
-  if (waiting_.empty()) {
-    // What nobody used is not saved up without end: a burst of audits would slow down who streams then.
-    allowance_rows_ = std::min(allowance_rows_, caches_per_row * options_.max_tokens);
-    return false;
-  }
-  Waiting& entry = waiting_.front();
-  if (!std::exchange(running_, true)) caches_->start(entry.tokens, entry.first_row);
-  if (allowance_rows_ < caches_per_row * std::min(options_.block_size_tokens, caches_->num_remaining())) return false;
+  // What nobody used is not saved up without end.
+  if (waiting_.empty()) allowance_rows_ = std::min(allowance_rows_, caches_per_row * options_.max_tokens);
+}
+
+bool KvAudit::run() {
+  if (waiting_.empty()) return false;
+  const Waiting& entry = waiting_.front();
+  if (!std::exchange(running_, true)) caches_->start(entry.tokens, entry.first_row, entry.record.kv_format);
+  if (allowance_rows_ < caches_->num_next(most_rows_at_once)) return false;
   const int32_t rows =
-      caches_->advance(options_.block_size_tokens, [this](size_t, int32_t, const RowDivergence& row) { take(row); });
-  allowance_rows_ -= caches_per_row * rows;
-  stats_.computed_rows += static_cast<uint64_t>(caches_per_row) * static_cast<uint64_t>(rows);
+      caches_->advance_one(most_rows_at_once, [this](size_t, int32_t, const RowDivergence& row) { take(row); });
+  allowance_rows_ -= rows;
+  stats_.computed_rows += static_cast<uint64_t>(rows);
   if (caches_->done()) finish();
   return true;
 }
@@ -97,10 +106,11 @@ void KvAudit::take(const RowDivergence& row) {
   record.worst_kl = std::max(record.worst_kl, row.kl);
   record.logprob_sum += row.logprob;
   record.reference_logprob_sum += row.reference_logprob;
-  ++stats_.num_rows;
-  stats_.num_same_top += row.same_top();
-  stats_.worst_kl = std::max(stats_.worst_kl, row.kl);
-  stats_.divergence.observe(row.kl);
+  AuditFigures& figures = stats_.formats[record.kv_format];
+  ++figures.num_rows;
+  figures.num_same_top += row.same_top();
+  figures.worst_kl = std::max(figures.worst_kl, row.kl);
+  figures.divergence.observe(row.kl);
 }
 
 void KvAudit::finish() {

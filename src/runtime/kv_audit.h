@@ -1,10 +1,11 @@
 // The auditor that runs a real model (engine/kv_auditor.h).
 //
 // A sampled choice is replayed when it has ended, teacher-forced, by two caches of the auditor's own: one in the
-// formats of the server, one in the reference format. The first gives the very rows that the choice was drawn from (an
-// answer depends on its own tokens and formats alone), the second what they would have been; the rows that had a token
-// drawn are compared. So a compared token costs two computed rows, and all of them together are at most the auditor's
-// share of the rows that the engine computed. What comes while too much waits is left out and counted.
+// formats that its request had, one in the reference format. The first gives the very rows that the choice was drawn
+// from (an answer depends on its own tokens and formats alone), the second what they would have been; the rows that had
+// a token drawn are compared. So a compared token costs two computed rows, and all of them together are at most the
+// auditor's share of the rows that the engine computed. They are computed in pieces of a few rows of one cache. What
+// comes while too much waits is left out and counted, and so is what read re-encoded copies.
 //
 // Engine thread only. Refers to the model and the backend, which must outlive it; owns its caches, whose memory is
 // taken as the first audits fill them.
@@ -22,7 +23,7 @@ namespace tidemill {
 
 struct KvAuditOptions {
   double share = 0.01;  // of choices that are sampled, and of the engine's rows that may be computed for them
-  KvFormats formats;    // the server's
+  std::vector<KvFormats> formats;  // that requests may have, by KvFormatId; at least the server's own
   KvFormats reference;
   int32_t block_size_tokens = 32;
   int32_t max_tokens = 4096;  // of a choice; what follows is not audited
@@ -37,7 +38,8 @@ class KvAudit final : public KvAuditor {
   static size_t cache_bytes(const KvLayout& layout, const KvAuditOptions& options);
 
   void offer(const EndedChoice& choice) override;
-  bool run(int64_t num_rows) override;
+  void note_step(int64_t num_rows) override;
+  bool run() override;
   const AuditStats& stats() const override { return stats_; }
 
  private:

@@ -29,6 +29,7 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(Model& model, const LockstepOpt
   Result<std::unique_ptr<TextRunner>> reference = TextRunner::make(model, each);
   if (!reference) return reference.error();
   lockstep->reference_ = *std::move(reference);
+  each.other_formats = options.other_formats;
   for (const KvFormats& formats : options.candidates) {
     each.formats = formats;
     Result<std::unique_ptr<TextRunner>> candidate = TextRunner::make(model, each);
@@ -38,25 +39,28 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(Model& model, const LockstepOpt
   return lockstep;
 }
 
-void Lockstep::start(std::span<const TokenId> tokens, int32_t first_row) {
+void Lockstep::start(std::span<const TokenId> tokens, int32_t first_row, KvFormatId format) {
   TM_CHECK(tokens.size() >= 2 && first_row >= 0, "a compared text has two tokens");
   reference_->start(tokens);
-  for (const auto& candidate : candidates_) candidate->start(tokens);
+  for (const auto& candidate : candidates_) candidate->start(tokens, format);
   first_row_ = first_row;
   end_ = static_cast<int32_t>(tokens.size()) - 1;
+  turn_ = 0;
 }
 
-int32_t Lockstep::advance(int32_t most_rows, const OnRow& on_row) {
-  const int32_t begin = reference_->num_computed();
-  const int32_t rows = std::min({most_rows, reference_->next_rows(), end_ - begin});
-  const bool used = begin + rows > first_row_;
-  reference_->advance(rows, used ? RowUse::keep : RowUse::none, first_row_);
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    int32_t position = std::max(begin, first_row_);
-    for (const RowDivergence& row : candidates_[i]->advance(rows, used ? RowUse::compare : RowUse::none, first_row_))
-      on_row(i, position++, row);
-  }
-  return rows;
+int32_t Lockstep::num_next(int32_t most_rows) const {
+  return turn_ != 0 ? rows_ : std::min({most_rows, reference_->next_rows(), end_ - reference_->num_computed()});
+}
+
+int32_t Lockstep::advance_one(int32_t most_rows, const OnRow& on_row) {
+  rows_ = num_next(most_rows);
+  TextRunner& runner = turn_ == 0 ? *reference_ : *candidates_[turn_ - 1];
+  const int32_t begin = runner.num_computed();
+  const RowUse use = begin + rows_ <= first_row_ ? RowUse::none : turn_ == 0 ? RowUse::keep : RowUse::compare;
+  int32_t position = std::max(begin, first_row_);
+  for (const RowDivergence& row : runner.advance(rows_, use, first_row_)) on_row(turn_ - 1, position++, row);
+  turn_ = (turn_ + 1) % (1 + candidates_.size());
+  return rows_;
 }
 
 }  // namespace tidemill

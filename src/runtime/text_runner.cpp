@@ -6,6 +6,17 @@
 #include "base/check.h"
 
 namespace tidemill {
+namespace {
+
+// A tail is sealed while it is still held, so there is one block more of each kind.
+size_t budget_bytes(const std::vector<BlockGroup>& groups, const TextRunnerOptions& options) {
+  const auto blocks = static_cast<size_t>((options.max_tokens - 1) / options.block_size_tokens + 1);
+  size_t bytes = 0;
+  for (const BlockGroup& group : groups) bytes += (blocks + 1) * group.sealed_bytes + 2 * group.tail_bytes;
+  return bytes;
+}
+
+}  // namespace
 
 EngineConfig TextRunner::config_for(const KvLayout& layout, const TextRunnerOptions& options) {
   EngineConfig config;
@@ -15,10 +26,13 @@ EngineConfig TextRunner::config_for(const KvLayout& layout, const TextRunnerOpti
   config.max_num_seqs = 1;
   config.max_num_batched_tokens = options.max_rows;
   config.prefix_caching = false;
-  const auto blocks = static_cast<size_t>((options.max_tokens - 1) / options.block_size_tokens + 1);
-  // A tail is sealed while it is still held, so there is one block more of each kind.
-  for (const BlockGroup& group : config.groups)
-    config.kv_budget_bytes += (blocks + 1) * group.sealed_bytes + 2 * group.tail_bytes;
+  config.kv_budget_bytes = budget_bytes(config.groups, options);
+  for (const KvFormats& formats : options.other_formats) {
+    ExtraFormat& other = config.extra_formats.emplace_back();
+    other.groups = block_groups(layout, options.block_size_tokens, formats);
+    const size_t bytes = budget_bytes(other.groups, options);
+    config.kv_budget_bytes = std::max(config.kv_budget_bytes, bytes);
+  }
   return config;
 }
 
@@ -30,8 +44,9 @@ Result<std::unique_ptr<TextRunner>> TextRunner::make(Model& model, const TextRun
   TM_CHECK(options.max_tokens > 0 && options.max_rows > 0 && options.max_rows % options.block_size_tokens == 0,
            "a text is run in whole blocks");
   EngineConfig config = config_for(model.kv_layout(), options);
-  Result<std::unique_ptr<KvStorage>> storage = KvStorage::make(
-      model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes, options.backend);
+  Result<std::unique_ptr<KvStorage>> storage =
+      KvStorage::make(model.kv_layout(), options.block_size_tokens, options.formats, config.kv_budget_bytes,
+                      options.backend, options.other_formats);
   if (!storage) return storage.error();
   return std::unique_ptr<TextRunner>(new TextRunner(model, options, *std::move(storage), std::move(config)));
 }
@@ -54,11 +69,13 @@ TextRunner::~TextRunner() {
   allocator_.release(sequence_, false);
 }
 
-void TextRunner::start(std::span<const TokenId> tokens) {
+void TextRunner::start(std::span<const TokenId> tokens, KvFormatId format) {
   TM_CHECK(!tokens.empty() && tokens.size() <= static_cast<size_t>(options_.max_tokens), "a text fits its runner");
+  TM_CHECK(format <= options_.other_formats.size(), "a text's format is one of its runner's");
   plan_.ended.clear();
   if (sequence_.started) plan_.ended.push_back(0);
   allocator_.release(sequence_, false);
+  request_.request.kv_format = format;
   sequence_.tokens.assign(tokens.begin(), tokens.end());
   sequence_.num_prompt_tokens = static_cast<int32_t>(tokens.size());
   sequence_.started = false;
@@ -83,7 +100,7 @@ std::span<const RowDivergence> TextRunner::advance(int32_t num_rows, RowUse use,
   planned.num_rows = num_rows;
   planned.use = use;
   planned.first_used_position = first_used_position;
-  if (!sequence_.started) planned.start = SequenceStart{sequence_.tokens, num_tokens(), {}};
+  if (!sequence_.started) planned.start = SequenceStart{sequence_.tokens, num_tokens(), {}, request_.request.kv_format};
   allocator_.trim_windows(sequence_);
   TM_CHECK(allocator_.reserve(sequence_, num_computed() + num_rows, plan_.moves), "a runner's cache holds its text");
   plan_tables(planned);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/kv_allocator.h"
@@ -22,6 +23,7 @@ namespace tidemill {
 
 struct TextRunnerOptions {
   KvFormats formats;
+  std::vector<KvFormats> other_formats{};  // a text may be kept in instead
   int32_t block_size_tokens = 32;
   int32_t max_tokens = 2048;  // of a text
   int32_t max_rows = 64;      // of one advance; whole blocks
@@ -39,8 +41,9 @@ class TextRunner {
   static size_t cache_bytes(const KvLayout& layout, const TextRunnerOptions& options);
 
   const TextRunnerOptions& options() const { return options_; }
-  // Forgets the text before it. 1 .. max_tokens tokens.
-  void start(std::span<const TokenId> tokens);
+  // Forgets the text before it. 1 .. max_tokens tokens, which are kept in `formats` (0) or in one of other_formats
+  // (from 1 on).
+  void start(std::span<const TokenId> tokens, KvFormatId format = 0);
   int32_t num_tokens() const { return sequence_.num_tokens(); }
   int32_t num_computed() const { return sequence_.num_computed; }
   bool done() const { return num_computed() == num_tokens(); }

@@ -43,9 +43,10 @@ Json model_json(const ServedModel& model, const std::string& name) {
           {"max_model_len", model.max_model_len_tokens}};
 }
 
-Json kv_audit_json(const AuditRecord& record) {
+Json kv_audit_json(const AuditRecord& record, const KvContract& contract) {
   const auto rows = static_cast<double>(std::max<int64_t>(1, record.num_rows));
   return {{"choice", record.choice},
+          {"formats", contract.offers[record.kv_format].formats},
           {"tokens", record.num_rows},
           {"kl_mean", record.mean_kl()},
           {"kl_worst", record.worst_kl},
@@ -54,16 +55,23 @@ Json kv_audit_json(const AuditRecord& record) {
           {"reference_mean_logprob", record.reference_logprob_sum / rows}};
 }
 
-Json kv_audit_json(const AuditStats& found) {
-  const auto rows = static_cast<double>(std::max<uint64_t>(1, found.num_rows));
+Json kv_audit_json(const AuditStats& found, const KvContract& contract) {
+  Json formats = Json::array();
+  for (size_t i = 0; i < found.formats.size(); ++i) {
+    const AuditFigures& figures = found.formats[i];
+    const auto rows = static_cast<double>(std::max<uint64_t>(1, figures.num_rows));
+    formats.push_back({{"formats", contract.offers[i].formats},
+                       {"tokens", figures.num_rows},
+                       {"kl_mean", figures.divergence.sum() / rows},
+                       {"kl_worst", figures.worst_kl},
+                       {"same_top", static_cast<double>(figures.num_same_top) / rows}});
+  }
   return {{"share", found.share},
           {"requests_measured", found.num_done},
           {"requests_skipped", found.num_skipped},
+          {"requests_reencoded", found.num_reencoded},
           {"computed_tokens", found.computed_rows},
-          {"tokens", found.num_rows},
-          {"kl_mean", found.divergence.sum() / rows},
-          {"kl_worst", found.worst_kl},
-          {"same_top", static_cast<double>(found.num_same_top) / rows}};
+          {"formats", std::move(formats)}};
 }
 
 }  // namespace
@@ -283,11 +291,11 @@ HttpReply ApiServer::State::kv_audit(const HttpRequest& request) {
   if (!found.on) return error_reply(not_found("the live meter is off; --kv-audit SHARE turns it on", "kv_audit_off"));
   const std::string_view path = request.path;
   const size_t id_at = path.find("/kv-audit/");
-  if (id_at == std::string_view::npos) return json_reply(kv_audit_json(found));
+  if (id_at == std::string_view::npos) return json_reply(kv_audit_json(found, model->kv));
   const std::string asked = percent_decoded(path.substr(id_at + 10));
   Json choices = Json::array();
   for (const AuditRecord& record : found.recent)
-    if (record.label == asked) choices.push_back(kv_audit_json(record));
+    if (record.label == asked) choices.push_back(kv_audit_json(record, model->kv));
   if (choices.empty())
     return error_reply(not_found(fmt::format("nothing was measured of the request \"{}\" lately", printable(asked)),
                                  "kv_audit_not_found"));

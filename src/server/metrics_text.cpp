@@ -232,19 +232,34 @@ void add_histograms(Samples& samples, const EngineStats& stats) {
 }
 
 // The live meter; its series exist only where it is on.
-void add_audit(Samples& samples, const AuditStats& audit) {
+void add_audit(Samples& samples, const AuditStats& audit, std::span<const std::string> kv_formats) {
   if (!audit.on) return;
   samples.gauge("kv_audit_share", "Share of requests and of computed tokens that the live meter may have.",
                 audit.share);
   samples.counter("kv_audit_requests_total", "Choices that the live meter sampled, by what became of them.",
                   audit.num_done, {{"outcome", "measured"}});
   samples.counter("kv_audit_requests_total", "", audit.num_skipped, {{"outcome", "skipped"}});
+  samples.counter("kv_audit_requests_total", "", audit.num_reencoded, {{"outcome", "reencoded"}});
   samples.counter("kv_audit_computed_tokens_total", "Tokens computed by the live meter.", audit.computed_rows);
-  samples.counter("kv_audit_tokens_total", "Drawn tokens whose distribution was compared.", audit.num_rows);
-  samples.counter("kv_audit_same_top_total", "Those whose likeliest token is the reference's.", audit.num_same_top);
-  samples.gauge("kv_audit_worst_divergence_nats", "The largest divergence of a token so far.", audit.worst_kl);
-  samples.histogram("kv_audit_divergence_nats",
-                    "Divergence of a drawn token's distribution from that of an uncompressed cache.", audit.divergence);
+  const auto each = [&](auto add) {
+    for (size_t i = 0; i < audit.formats.size(); ++i) add(audit.formats[i], Labels{{"format", kv_formats[i]}});
+  };
+  each([&](const AuditFigures& of, const Labels& label) {
+    samples.counter("kv_audit_tokens_total", "Drawn tokens whose distribution was compared, by their request's format.",
+                    of.num_rows, label);
+  });
+  each([&](const AuditFigures& of, const Labels& label) {
+    samples.counter("kv_audit_same_top_total", "Those whose likeliest token is the reference's.", of.num_same_top,
+                    label);
+  });
+  each([&](const AuditFigures& of, const Labels& label) {
+    samples.gauge("kv_audit_worst_divergence_nats", "The largest divergence of a token so far.", of.worst_kl, label);
+  });
+  each([&](const AuditFigures& of, const Labels& label) {
+    samples.histogram("kv_audit_divergence_nats",
+                      "Divergence of a drawn token's distribution from that of an uncompressed cache.", of.divergence,
+                      label);
+  });
 }
 
 }  // namespace
@@ -271,7 +286,7 @@ std::string metrics_text(const EngineStats& stats, std::span<const std::string> 
   add_histograms(samples, stats);
   add_classes(samples, stats);
   add_step_times(samples, stats);
-  add_audit(samples, stats.audit);
+  add_audit(samples, stats.audit, kv_formats);
   add_ladder(samples, stats);
   return samples.text();
 }

@@ -30,9 +30,12 @@ class Watched final : public KvAuditor {
  public:
   Watched(std::unique_ptr<KvAudit> audit, AuditStats& seen) : audit_(std::move(audit)), seen_(seen) {}
   void offer(const EndedChoice& choice) override { audit_->offer(choice); }
-  bool run(int64_t num_rows) override {
-    const bool computed = audit_->run(num_rows);
+  void note_step(int64_t num_rows) override { audit_->note_step(num_rows); }
+  bool run() override {
+    const uint64_t before = audit_->stats().computed_rows;
+    const bool computed = audit_->run();
     seen_ = audit_->stats();
+    EXPECT_LE(seen_.computed_rows - before, 16u) << "nobody waits for more";
     return computed;
   }
   const AuditStats& stats() const override { return audit_->stats(); }
@@ -68,6 +71,7 @@ class KvAuditTest : public ::testing::TestWithParam<std::string> {
       request.has_seed = true;
       request.sampling.seed = static_cast<uint64_t>(i);
       request.num_choices = i == 3 ? 2 : 1;
+      request.kv_format = static_cast<KvFormatId>(i % 3);
       requests_.push_back(std::move(request));
     }
   }
@@ -85,13 +89,20 @@ class KvAuditTest : public ::testing::TestWithParam<std::string> {
   // All requests at once; with share 0 nobody audits.
   Collector run(double share) {
     EngineConfig config;
-    config.groups = block_groups(model_->kv_layout(), block_size, formats_);
+    config.groups = block_groups(model_->kv_layout(), block_size, formats_.front());
+    const std::span<const KvFormats> others = std::span(formats_).subspan(1);
+    for (const KvFormats& each : others)
+      config.extra_formats.push_back({.groups = block_groups(model_->kv_layout(), block_size, each),
+                                      .tail_name = {},
+                                      .sealed_name = {},
+                                      .key = kv_format_key(each, block_size)});
     for (const BlockGroup& group : config.groups) config.kv_budget_bytes += group.sealed_bytes * 200;
     config.block_size_tokens = block_size;
     config.max_model_len_tokens = 256;
     config.max_num_seqs = 4;
     config.max_num_batched_tokens = 32;
-    auto storage = KvStorage::make(model_->kv_layout(), block_size, formats_, config.kv_budget_bytes);
+    auto storage = KvStorage::make(model_->kv_layout(), block_size, formats_.front(), config.kv_budget_bytes,
+                                   backend_.get(), others);
     EXPECT_TRUE(storage.ok());
     auto executor = std::make_unique<ModelExecutor>(
         *model_, **storage, ExecutorOptions{.max_num_seqs = 4, .max_rows = 64, .max_logit_rows = 8});
@@ -118,7 +129,8 @@ class KvAuditTest : public ::testing::TestWithParam<std::string> {
     return collector;
   }
 
-  const KvFormats formats_{KvFormat::bf16};
+  // Every third request has the next of them.
+  const std::vector<KvFormats> formats_{{KvFormat::int4}, {KvFormat::int8}, {KvFormat::bf16}};
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::vector<Request> requests_;
@@ -130,36 +142,67 @@ class KvAuditTest : public ::testing::TestWithParam<std::string> {
 TEST_P(KvAuditTest, ItChangesNoAnswer) {
   const Collector without = run(0), with = run(1);
   EXPECT_EQ(without.draws, with.draws);
-  EXPECT_GT(seen_.num_rows, 0u);
+  EXPECT_GT(seen_.num_done, 0u);
 }
 
 TEST_P(KvAuditTest, ItFindsWhatAnOfflineReplayFinds) {
   const Collector answers = run(1);
   ASSERT_FALSE(seen_.recent.empty());
-  auto replay = Lockstep::make(*model_, {.reference = {KvFormat::fp32},
-                                         .candidates = {formats_},
-                                         .block_size_tokens = block_size,
-                                         .max_tokens = 200,
-                                         .max_rows = 128});
-  ASSERT_TRUE(replay.ok());
+  std::vector<std::unique_ptr<Lockstep>> replays;  // by format
+  for (const KvFormats& each : formats_) {
+    auto replay = Lockstep::make(*model_, {.reference = {KvFormat::fp32},
+                                           .candidates = {each},
+                                           .block_size_tokens = block_size,
+                                           .max_tokens = 200,
+                                           .max_rows = 128,
+                                           .backend = backend_.get()});
+    ASSERT_TRUE(replay.ok());
+    replays.push_back(*std::move(replay));
+  }
+  std::vector<double> kl_sums(formats_.size());
   for (const AuditRecord& record : seen_.recent) {
     const auto index = static_cast<size_t>(std::ranges::find(ids_, record.request) - ids_.begin());
     ASSERT_LT(index, requests_.size());
     EXPECT_EQ(record.label, requests_[index].label);
+    EXPECT_EQ(record.kv_format, requests_[index].kv_format);
     const std::vector<Draw>& draws = answers.draws.at({record.request, record.choice});
     std::vector<TokenId> tokens = requests_[index].prompt;
     for (const Draw& draw : draws) tokens.push_back(draw.token);
     double kl_sum = 0;
     size_t row_index = 0;
-    (*replay)->run(tokens, static_cast<int32_t>(requests_[index].prompt.size()) - 1,
-                   [&](size_t, int32_t, const RowDivergence& row) {
-                     kl_sum += row.kl;
-                     // The replayed row is the one that the answer was drawn from.
-                     EXPECT_FLOAT_EQ(static_cast<float>(row.logprob), draws[row_index++].logprob);
-                   });
+    replays[record.kv_format]->run(tokens, static_cast<int32_t>(requests_[index].prompt.size()) - 1,
+                                   [&](size_t, int32_t, const RowDivergence& row) {
+                                     kl_sum += row.kl;
+                                     // The replayed row is the one that the answer was drawn from.
+                                     EXPECT_FLOAT_EQ(static_cast<float>(row.logprob), draws[row_index++].logprob);
+                                   });
     EXPECT_EQ(record.num_rows, static_cast<int64_t>(draws.size()));
     EXPECT_EQ(record.kl_sum, kl_sum);
+    kl_sums[record.kv_format] += kl_sum;
   }
+  ASSERT_EQ(seen_.recent.size(), seen_.num_done);
+  for (size_t i = 0; i < formats_.size(); ++i) {
+    EXPECT_GT(seen_.formats[i].num_rows, 0u) << "requests of every format are sampled";
+    EXPECT_NEAR(seen_.formats[i].divergence.sum(), kl_sums[i], 1e-9 * kl_sums[i]);
+  }
+  EXPECT_GT(seen_.formats[0].worst_kl, seen_.formats[2].worst_kl) << "int4 is further off than bf16";
+}
+
+TEST_P(KvAuditTest, WhatReadReencodedCopiesStaysOut) {
+  auto made = KvAudit::make(*model_, options(1));
+  ASSERT_TRUE(made.ok());
+  KvAudit& audit = **made;
+  const std::vector<TokenId> tokens(40, 5);
+  audit.offer({.request = 1, .tokens = tokens, .num_prompt_tokens = 20, .read_reencoded = true});
+  audit.note_step(1000);
+  EXPECT_FALSE(audit.run());
+  EXPECT_EQ(audit.stats().num_reencoded, 1u);
+  EXPECT_EQ(audit.stats().num_skipped, 0u);
+  audit.offer({.request = 2, .tokens = tokens, .num_prompt_tokens = 20, .kv_format = 1});
+  while (audit.run()) {
+  }
+  EXPECT_EQ(audit.stats().num_done, 1u);
+  EXPECT_EQ(audit.stats().formats[1].num_rows, 20u);
 }
 
 TEST_P(KvAuditTest, ItKeepsToItsShare) {
