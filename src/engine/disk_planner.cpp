@@ -26,7 +26,7 @@ DiskPlanner::DiskPlanner(const EngineConfig& config, std::vector<int32_t> window
 
 void DiskPlanner::restore(std::span<const Executor::StoredBlock> blocks) {
   for (const Executor::StoredBlock& block : blocks) {
-    counters_.num_restored += tier_.restore(block.hash, block.tokens, block.group, block.disk);
+    counters_.num_restored += tier_.restore(block.hash, block.tokens, block.group, block.disk, block.owner);
   }
 }
 
@@ -62,7 +62,7 @@ void DiskPlanner::begin_stores(size_t spare_bytes) {
     pool_.share(place);
     ++num_stores_in_flight_;
     orders_.push_back({DiskMoveKind::store, content->group, place, *disk, content->hash,
-                       std::vector<TokenId>(content->tokens.begin(), content->tokens.end())});
+                       std::vector<TokenId>(content->tokens.begin(), content->tokens.end()), cache_.owner_of(place)});
     in_flight_.push_back(orders_.back());
   }
 }
@@ -81,8 +81,8 @@ bool DiskPlanner::load(const BlockHash& hash, std::span<const TokenId> tokens, i
     return false;
   }
   ++num_begun_loads_;
-  orders_.push_back(
-      {DiskMoveKind::load, group, *memory, *disk, hash, std::vector<TokenId>(tokens.begin(), tokens.end())});
+  orders_.push_back({DiskMoveKind::load, group, *memory, *disk, hash,
+                     std::vector<TokenId>(tokens.begin(), tokens.end()), tier_.cache().owner_of(*disk)});
   in_flight_.push_back(orders_.back());
   return true;
 }
@@ -110,13 +110,12 @@ void DiskPlanner::end_store(const DiskMove& move, const DiskEnd& end) {
 void DiskPlanner::end_load(const DiskMove& move, const DiskEnd& end) {
   ++num_ended_loads_;
   const BlockWorth worth = tier_.pool().worth(move.disk);
-  const uint32_t owner = tier_.cache().owner_of(move.disk);
   if (!end.ok) tier_.forget(move.disk);
   tier_.let_go(move.disk);
   counters_.num_failed_loads += !end.ok;
   if (end.ok) {
     counters_.loaded.add({1, end.bytes, end.duration_ns});
-    if (cache_.insert(move.hash, move.tokens, move.group, move.memory, owner)) pool_.set_worth(move.memory, worth);
+    if (cache_.insert(move.hash, move.tokens, move.group, move.memory, move.owner)) pool_.set_worth(move.memory, worth);
   }
   pool_.release(move.memory);
 }

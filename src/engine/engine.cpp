@@ -208,7 +208,7 @@ bool Engine::State::pass() {
     end_what_is_over(now);
     disk_ends.clear();
     executor->take_disk_ends(disk_ends);
-    scheduler.end_disk_moves(disk_ends);
+    scheduler.end_disk_moves(disk_ends, now);
     if (!book.empty() || scheduler.has_disk_work() || scheduler.has_housework()) {
       busy = true;
       scheduler.schedule(now, plan);

@@ -21,6 +21,7 @@ class Executor {
     int32_t group = 0;
     BlockPlace disk;
     std::vector<TokenId> tokens;
+    uint32_t owner = 0;
   };
   virtual std::vector<StoredBlock> stored_blocks() { return {}; }
   // Appends the ends of stores and loads since the last call, in the order in which they were planned.

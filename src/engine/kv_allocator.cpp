@@ -305,6 +305,23 @@ Pins::Pin KvAllocator::make_pin(const Sequence& sequence) {
   return pin;
 }
 
+size_t KvAllocator::pin_bytes(const Sequence& sequence) const {
+  if (recompute_) return 0;
+  const int32_t num_blocks = sequence.num_prompt_tokens / block_size_;
+  size_t bytes = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const auto num_pinned = static_cast<size_t>(num_blocks - prefix_cache_.first_needed(group, num_blocks));
+    bytes += num_pinned * blocks_of(sequence, group).sealed_bytes;
+  }
+  return bytes;
+}
+
+const BlockHash& KvAllocator::pin_name(Sequence& sequence) const {
+  const int32_t num_blocks = sequence.num_prompt_tokens / block_size_;
+  extend_hashes(sequence, num_blocks);
+  return sequence.hashes[num_blocks - 1];
+}
+
 size_t KvAllocator::unused_bytes(std::span<const Sequence* const> holders) const {
   size_t bytes = 0;
   for (const Sequence* holder : holders) {

@@ -92,6 +92,10 @@ class KvAllocator {
   uint64_t num_dropped_blocks() const { return num_dropped_blocks_; }  // evicted, and kept nowhere
   // A pin of the entered blocks of a sequence's prompt; without tables where there are none.
   Pins::Pin make_pin(const Sequence& sequence);
+  // The most bytes that it will have when all of them are there, and the name of the last; 0 where there is none to
+  // pin.
+  size_t pin_bytes(const Sequence& sequence) const;
+  const BlockHash& pin_name(Sequence& sequence) const;
 
   // The budget, at most config.kv_largest_budget_bytes. `capacity_bytes` is what a single sequence may count on.
   void set_budget(size_t bytes, size_t capacity_bytes);

@@ -272,6 +272,7 @@ void read_disk_move(Reader& in, const json& object, DiskMove& move) {
     in.number(&(*hash)[1], "hash", move.hash.high);
   }
   in.tokens(object, "tokens", move.tokens);
+  in.field(object, "owner", move.owner);
 }
 
 void read_draw(Reader& in, const json& object, Draw& draw) {
@@ -306,7 +307,8 @@ json plan_to_json(const StepPlan& plan) {
                                     {"memory", place_json(move.memory)},
                                     {"disk", place_json(move.disk)},
                                     {"hash", json::array({move.hash.low, move.hash.high})},
-                                    {"tokens", move.tokens}});
+                                    {"tokens", move.tokens},
+                                    {"owner", move.owner}});
   }
   json sequences = json::array();
   for (const PlannedSequence& sequence : plan.sequences) sequences.push_back(sequence_json(sequence));

@@ -28,6 +28,13 @@ bool ends_with_token(const Sequence& sequence, TokenId token) {
   return contains(sampling.stop_token_ids, token) || (!sampling.ignore_eos && contains(sampling.end_token_ids, token));
 }
 
+// It insists on a pin that cannot be had. Once it has drawn, it goes on whatever becomes of the pin.
+bool ends_without_pin(const LiveRequest& request) {
+  if (!request.request.pin_or_end || request.num_pinned_tokens != 0 || request.request.pin_for->count() <= 0)
+    return false;
+  return std::ranges::all_of(request.choices, [](const auto& choice) { return choice->num_output_tokens() == 0; });
+}
+
 }  // namespace
 
 void RequestBook::open(std::unique_ptr<LiveRequest> request, Clock::Time now) {
@@ -54,7 +61,7 @@ void RequestBook::apply(const StepPlan& plan, StepResult& result, Clock::Time no
     LiveRequest& request = *sequence.request;
     const PlannedSequence& rows = plan.sequences[i];
     const int32_t end = rows.first_position + rows.num_rows;
-    if (request.request.pin_or_end && request.num_pinned_tokens == 0 && request.request.pin_for->count() > 0) {
+    if (ends_without_pin(request)) {
       end_later(request, FinishReason::refused);
       continue;
     }

@@ -50,6 +50,7 @@ void Scheduler::remove(LiveRequest& request) {
   for (const auto& choice : request.choices) {
     TM_CHECK(choice->status == SequenceStatus::finished, "only finished sequences are forgotten");
   }
+  give_up_promise(request);
   tenants_.close_request(request.request.tenant);
 }
 
@@ -364,8 +365,16 @@ void Scheduler::restore(std::span<const Executor::StoredBlock> blocks) {
   if (kv_.disk() != nullptr) kv_.disk()->restore(blocks);
 }
 
-void Scheduler::end_disk_moves(std::span<const DiskEnd> ends) {
+void Scheduler::end_disk_moves(std::span<const DiskEnd> ends, Clock::Time now) {
+  if (ends.empty()) return;
   for (const DiskEnd& end : ends) kv_.disk()->end(end);
+  // What follows, until a slot is free for it, is no wait for the disk.
+  for (Sequence* sequence : waiting_) {
+    std::optional<Clock::Time>& since = sequence->disk_wait_since;
+    if (!since || !kv_.loads_ended(*sequence)) continue;
+    sequence->disk_wait_s += std::chrono::duration<double>(now - *since).count();
+    since.reset();
+  }
 }
 
 // --- The plan.

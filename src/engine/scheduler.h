@@ -100,7 +100,7 @@ class Scheduler {
   int32_t num_open_slots() const;
   // The disk tier: what it holds from before, ends of what was planned, and whether anything is to do or on its way.
   void restore(std::span<const Executor::StoredBlock> blocks);
-  void end_disk_moves(std::span<const DiskEnd> ends);
+  void end_disk_moves(std::span<const DiskEnd> ends, Clock::Time now);
   bool has_disk_work() const;
   bool waits_for_disk() const { return kv_.waits_for_disk(); }
   const KvAllocator& kv() const { return kv_; }
@@ -143,7 +143,6 @@ class Scheduler {
   void find_leaders();
   Sequence* find_leader(const Sequence& follower, int32_t num_hit) const;
   LatencyClass served_class(const Sequence& sequence) const;
-  void note_disk_wait(Sequence& sequence, bool waits);
   void find_next_waiting(int32_t most);
   void make_way();
   bool fits_at_once(Sequence& sequence) const;
@@ -176,6 +175,8 @@ class Scheduler {
   size_t pin_limit_bytes() const;
   bool is_squeezed() const;
   bool free_pins_for(size_t needed_bytes);
+  void promise_pin(Sequence& sequence);
+  void give_up_promise(LiveRequest& request);
   void pin_prompt(Sequence& sequence, bool at_end);
   using Holders = std::unordered_map<uint64_t, std::pair<uint32_t, bool>>;  // by place: owner, pinned
   Holders holders() const;
@@ -190,6 +191,7 @@ class Scheduler {
   std::unique_ptr<SchedulingPolicy> policy_;
   KvAllocator kv_;
   Pins pins_;
+  size_t promised_pin_bytes_ = 0;  // of pins whose blocks are still to be computed
   size_t wanted_budget_;
   uint64_t resize_epoch_ = 0;
   std::optional<Clock::Time> started_at_;

@@ -60,7 +60,7 @@ void Scheduler::gather_waiting() {
       continue;
     }
     const bool loading = !kv_.loads_ended(*sequence) || kv_.load_prefix(*sequence, num_hit, spare_bytes(), moves_);
-    note_disk_wait(*sequence, loading);
+    if (loading && !sequence->disk_wait_since) sequence->disk_wait_since = now_;
     if (loading) {  // it comes in when its blocks have; what it needs stays free for it
       claimed += admission_bytes(*sequence);
       is_first = false;
@@ -80,14 +80,6 @@ void Scheduler::gather_waiting() {
         {.sequence = sequence, .first_position = num_computed, .num_remaining = sequence->num_tokens() - num_computed});
     is_first = false;
   }
-}
-
-void Scheduler::note_disk_wait(Sequence& sequence, bool waits) {
-  std::optional<Clock::Time>& since = sequence.disk_wait_since;
-  if (waits && !since) since = now_;
-  if (waits || !since) return;
-  sequence.disk_wait_s += std::chrono::duration<double>(now_ - *since).count();
-  since.reset();
 }
 
 LatencyClass Scheduler::served_class(const Sequence& sequence) const {
@@ -185,9 +177,8 @@ bool Scheduler::admit(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
   const int32_t num_fetched = kv_.adopt_prefix(sequence, num_hit, moves_) * config_.block_size_tokens;
   request.num_fetched_tokens += num_fetched;
-  const int32_t num_reencoded = sequence.num_reencoded_blocks * config_.block_size_tokens;
   request.num_reencoded_tokens =
-      std::max(request.num_reencoded_tokens, std::min(num_reencoded, request.num_prompt_tokens));
+      std::max(request.num_reencoded_tokens, sequence.num_reencoded_blocks * config_.block_size_tokens);
   counters_.tokens_fetched += num_fetched;
   start_running(sequence);
   sequence.num_ever_computed = std::max(sequence.num_ever_computed, sequence.num_computed);
@@ -195,6 +186,7 @@ bool Scheduler::admit(Sequence& sequence) {
     request.queued = false;
     request.num_cached_tokens = sequence.num_computed;
     newly_admitted_.push_back(&request);
+    promise_pin(sequence);
     counters_.prompt_tokens += request.num_prompt_tokens;
     counters_.prompt_tokens_cached += sequence.num_computed;
     if (config_.prefix_caching && config_.kv_cache) {

@@ -1,5 +1,6 @@
 // The part of the scheduler that keeps the cache itself: a budget that moves, pinned prefixes, and what watchers see.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/scheduler.h"
@@ -81,6 +82,26 @@ bool Scheduler::free_pins_for(size_t needed_bytes) {
   return kv_.pool().available_bytes() >= needed_bytes;
 }
 
+// When a request comes in: its pin has room from then on, or never, so that one which insists on it ends before its
+// first token.
+void Scheduler::promise_pin(Sequence& sequence) {
+  LiveRequest& request = *sequence.request;
+  if (!request.request.pin_for || request.request.pin_for->count() <= 0) return;
+  const size_t bytes = kv_.pin_bytes(sequence);
+  if (bytes > 0 && pins_.prolong(kv_.pin_name(sequence), now_ + *request.request.pin_for)) {
+    request.num_pinned_tokens = sequence.num_prompt_tokens / config_.block_size_tokens * config_.block_size_tokens;
+  } else if (bytes == 0 || pins_.bytes() + promised_pin_bytes_ + bytes > pin_limit_bytes()) {
+    request.num_pinned_tokens = 0;
+  } else {
+    request.promised_pin_bytes = bytes;
+    promised_pin_bytes_ += bytes;
+  }
+}
+
+void Scheduler::give_up_promise(LiveRequest& request) {
+  promised_pin_bytes_ -= std::exchange(request.promised_pin_bytes, 0);
+}
+
 // When the blocks of its prompt are there, or at its end with what is there.
 void Scheduler::pin_prompt(Sequence& sequence, bool at_end) {
   LiveRequest& request = *sequence.request;
@@ -88,6 +109,7 @@ void Scheduler::pin_prompt(Sequence& sequence, bool at_end) {
   const int32_t num_wanted = sequence.num_prompt_tokens / config_.block_size_tokens;
   if (!at_end && sequence.num_entered_blocks < num_wanted) return;
   request.num_pinned_tokens = 0;
+  give_up_promise(request);
   Pins::Pin pin = kv_.make_pin(sequence);
   if (pin.tables.empty()) return;
   const int32_t num_blocks = std::min(num_wanted, sequence.num_entered_blocks);
@@ -97,7 +119,7 @@ void Scheduler::pin_prompt(Sequence& sequence, bool at_end) {
   }
   pin.until = now_ + *request.request.pin_for;
   if (!pins_.prolong(pin.last, pin.until)) {
-    if (pins_.bytes() + pin.bytes > pin_limit_bytes()) return;
+    if (pins_.bytes() + promised_pin_bytes_ + pin.bytes > pin_limit_bytes()) return;  // the pool was made smaller
     pins_.add(std::move(pin));
   }
   request.num_pinned_tokens = num_blocks * config_.block_size_tokens;

@@ -66,8 +66,8 @@ struct Sequence {
   bool asked_disk = false;
   uint64_t loads_end = 0;
   int32_t num_loads = 0;
-  std::optional<Clock::Time> disk_wait_since;  // waits for loads now
-  double disk_wait_s = 0;                      // waited for them
+  std::optional<Clock::Time> disk_wait_since;  // some of its loads have not ended yet
+  double disk_wait_s = 0;                      // waited for those that have
   size_t promised_bytes = 0;                   // of blocks it may still claim until it has drawn a token
 
   // Time.
@@ -91,6 +91,7 @@ struct LiveRequest {
   uint32_t owner = 0;                              // opaque label of whose they are
   uint64_t resize_epoch = 0;                       // changes of the budget before it came
   int32_t num_pinned_tokens = -1;                  // -1 = not asked for, or not yet
+  size_t promised_pin_bytes = 0;                   // that its pin will hold, as long as it is not yet
   std::vector<std::unique_ptr<Sequence>> choices;  // [0] at once; the others when the prompt is computed
   int32_t num_running_choices = 0;
   int32_t num_open_choices = 0;  // without a terminal event yet

@@ -87,6 +87,7 @@ struct DiskMove {
   BlockPlace memory, disk;
   BlockHash hash;
   std::vector<TokenId> tokens;  // [block_size]
+  uint32_t owner = 0;           // opaque label of whose it is, which is kept with it
   bool operator==(const DiskMove&) const = default;
 };
 

@@ -22,9 +22,10 @@ std::optional<BlockPlace> LowerTier::put(const BlockHash& hash, std::span<const 
   return entered ? place : std::nullopt;
 }
 
-bool LowerTier::restore(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place) {
+bool LowerTier::restore(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place,
+                        uint32_t owner) {
   if (!pool_.allocate_at(place)) return false;
-  const bool entered = cache_.insert(hash, tokens, group, place);
+  const bool entered = cache_.insert(hash, tokens, group, place, owner);
   pool_.release(place);
   return entered;
 }

@@ -38,7 +38,8 @@ class LowerTier {
   void hold(BlockPlace place) { pool_.share(place); }
   void let_go(BlockPlace place) { pool_.release(place); }
   // What is there from before, entered at its place; false where it does not fit.
-  [[nodiscard]] bool restore(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place);
+  [[nodiscard]] bool restore(const BlockHash& hash, std::span<const TokenId> tokens, int32_t group, BlockPlace place,
+                             uint32_t owner = 0);
   // A held block turned out to be worthless: nobody finds it any more. The hold stays.
   void forget(BlockPlace place) { cache_.forget(place); }
   // A held block leaves the tier; its slot may be written by the next put.

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t unit_bytes = 4096;  // of records and of the file's header
 constexpr uint64_t region_bytes = uint64_t{1} << 40;
 constexpr std::array<char, 8> file_magic = {'t', 'i', 'd', 'e', 'm', 'i', 'l', 'k'};
-constexpr uint32_t file_version = 1;
+constexpr uint32_t file_version = 2;
 constexpr uint64_t record_magic = 0x6B6C42764B6D6474u;
 constexpr int32_t most_failed_writes = 3;
 
@@ -41,6 +41,8 @@ struct RecordHeader {
   BlockHash hash;
   int32_t group = 0;
   uint32_t size_class = 0;
+  uint32_t owner = 0;
+  uint32_t unused = 0;  // no byte of the header is left open
 };
 
 template <typename T>
@@ -204,6 +206,7 @@ void DiskFile::scan_class(uint8_t size_class, uint64_t file_bytes) {
       if (header && header->size_class == size_class) {
         block.hash = header->hash;
         block.group = header->group;
+        block.owner = header->owner;
         block.disk = {static_cast<uint32_t>(index), size_class};
         if (block.group == options_.groups[size_class]) stored_.push_back(std::move(block));
       }
@@ -277,6 +280,7 @@ std::vector<std::byte> DiskFile::header_of(const DiskMove& move, std::span<const
   header.hash = move.hash;
   header.group = move.group;
   header.size_class = move.disk.size_class;
+  header.owner = move.owner;
   std::memcpy(bytes.data(), &header, sizeof(header));
   std::memcpy(bytes.data() + sizeof(header), move.tokens.data(), move.tokens.size() * sizeof(TokenId));
   header.checksum = checksum_of(bytes);

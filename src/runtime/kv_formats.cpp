@@ -10,13 +10,7 @@
 namespace tidemill {
 namespace {
 
-struct NamedFormat {
-  std::string_view name;
-  KvFormat format;
-};
-
-// The first name of a format is its own.
-constexpr NamedFormat named_formats[] = {
+constexpr NamedKvFormat named_formats[] = {
     {"fp16", KvFormat::fp16},         {"fp32", KvFormat::fp32},         {"bf16", KvFormat::bf16},
     {"fp8_e4m3", KvFormat::fp8_e4m3}, {"fp8_e5m2", KvFormat::fp8_e5m2}, {"int8", KvFormat::int8},
     {"int4", KvFormat::int4},         {"nvfp4", KvFormat::nvfp4},       {"q8_0", KvFormat::q8_0},
@@ -34,19 +28,23 @@ KvBlockFormat KvFormats::of_layer(const KvLayerGroup& group, int32_t layer) cons
 }
 
 const char* kv_format_name(KvFormat format) {
-  const auto* found = std::ranges::find(named_formats, format, &NamedFormat::format);
+  const auto* found = std::ranges::find(named_formats, format, &NamedKvFormat::format);
   return found == std::ranges::end(named_formats) ? "" : found->name.data();
 }
 
+std::span<const NamedKvFormat> named_kv_formats() {
+  return named_formats;
+}
+
 std::optional<KvFormat> kv_format_named(std::string_view name) {
-  const auto* found = std::ranges::find(named_formats, name, &NamedFormat::name);
+  const auto* found = std::ranges::find(named_formats, name, &NamedKvFormat::name);
   if (found == std::ranges::end(named_formats)) return std::nullopt;
   return found->format;
 }
 
 std::string kv_format_names() {
   std::string names;
-  for (const NamedFormat& each : named_formats) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
+  for (const NamedKvFormat& each : named_formats) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
   return names;
 }
 

@@ -33,7 +33,13 @@ inline constexpr KvFormat all_kv_formats[] = {KvFormat::fp32,     KvFormat::fp16
 const char* kv_format_name(KvFormat format);
 // By this name, or one that other servers have for the same.
 std::optional<KvFormat> kv_format_named(std::string_view name);
-// All that --kv-cache-dtype takes, for messages: "fp32, fp16, ...".
+// All names that --kv-cache-dtype takes; the first one of a format is its own.
+struct NamedKvFormat {
+  std::string_view name;
+  KvFormat format;
+};
+std::span<const NamedKvFormat> named_kv_formats();
+// For messages: "fp16, fp32, ...".
 std::string kv_format_names();
 
 // KEYS[:token|:channel][/VALUES][+rotation], as "int4", "int8/int4" or "int4:channel+rotation".

@@ -62,6 +62,7 @@ ReadResult read_pin_request(const Json& body, const ServedModel& model, const Ap
   if (request == nullptr) return read;
   if (request->prompts.size() != 1) return bad_request("one prompt can be pinned at a time", "prompt");
   request->engine.pin_for = std::chrono::seconds(ttl_s);
+  request->engine.pin_or_end = true;  // nobody computes what cannot be pinned
   request->reply.pin_ttl_s = ttl_s;
   if (tenant) caller.cache_tenant = *tenant;
   return read;

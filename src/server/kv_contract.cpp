@@ -52,9 +52,17 @@ std::string offers_text(const KvContract& contract) {
 
 }  // namespace
 
-Json kv_cache_json(const KvContract& contract, KvFormatId format) {
-  const KvOffer& offer = contract.offers[format];
-  return {{"formats", offer.formats}, {"fidelity", offer.fidelity ? Json(kv_fidelity_name(*offer.fidelity)) : Json()}};
+Json kv_cache_json(const KvContract& contract, KvFormatId format, int64_t num_reencoded_tokens) {
+  const auto json_of = [](const KvOffer& offer) -> Json {
+    return {{"formats", offer.formats},
+            {"fidelity", offer.fidelity ? Json(kv_fidelity_name(*offer.fidelity)) : Json()}};
+  };
+  Json kept = json_of(contract.offers[format]);
+  if (num_reencoded_tokens > 0 && contract.reencoded) {
+    kept["reencoded"] = json_of(*contract.reencoded);
+    kept["reencoded"]["tokens"] = num_reencoded_tokens;
+  }
+  return kept;
 }
 
 std::optional<KvGrant> read_kv_contract(Fields& fields, const KvContract& contract) {

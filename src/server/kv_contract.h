@@ -39,8 +39,9 @@ struct KvGrant {
   bool may_read_reencoded = false;
 };
 
-// One offer as a reply shows it.
-Json kv_cache_json(const KvContract& contract, KvFormatId format);
+// What a request's blocks were kept in, as its reply shows it, and in what the smaller copies were that it read so many
+// tokens from.
+Json kv_cache_json(const KvContract& contract, KvFormatId format, int64_t num_reencoded_tokens = 0);
 
 // Reads kv_fidelity and kv_cache_dtype; nothing where neither was given. Leaves an error in `fields` where no offer is
 // enough.

@@ -110,6 +110,40 @@ TEST(Pins, ARequestThatInsistsEndsWithoutOne) {
   harness.engine().check_integrity();
 }
 
+// An encoded block that fills with the prompt's last row is sealed, and entered, a step after the first token.
+TEST(Pins, AreRefusedBeforeTheFirstTokenInEveryFormat) {
+  EngineConfig config = config_of();
+  config.groups = {{.tail_bytes = 100, .sealed_bytes = 40, .same_format = false, .window_tokens = 0}};
+  config.kv_budget_bytes = 1600;  // of which pins may have 400
+  config.max_num_batched_tokens = 40;
+  Harness harness(config);
+  const auto insisting = [&](int32_t num_blocks, int32_t name) {
+    Request request = make_request(num_blocks * block_size, 5, name);
+    request.pin_for = milliseconds(1000000);
+    request.pin_or_end = true;
+    return request;
+  };
+  // Both at once: the room is the first one's from its start.
+  const RequestId first = harness.submit(insisting(6, 0)), second = harness.submit(insisting(5, 1));
+  harness.run();
+  EXPECT_EQ(harness.answer(first).finished->usage.pinned_tokens, 6 * block_size);
+  EXPECT_EQ(harness.answer(first).tokens.size(), 5u);
+  EXPECT_EQ(harness.answer(second).finished->reason, FinishReason::refused);
+  EXPECT_EQ(harness.answer(second).tokens.size(), 0u);
+  EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 240u);
+  // One that leaves before its blocks are there gives the room back.
+  const RequestId gone = harness.submit(insisting(4, 2));
+  harness.step();
+  harness.engine().cancel(gone);
+  harness.run();
+  EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 320u) << "with what was there";
+  const RequestId next = harness.submit(insisting(2, 3));
+  harness.run();
+  EXPECT_EQ(harness.answer(next).finished->usage.pinned_tokens, 2 * block_size);
+  EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 400u);
+  harness.engine().check_integrity();
+}
+
 TEST(Pins, GiveWayToARequestThatCannotRunOtherwise) {
   Harness harness(config_of());
   EXPECT_EQ(pin(harness, pin_request(100, milliseconds(1000000))), 96);

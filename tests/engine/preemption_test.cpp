@@ -159,6 +159,27 @@ TEST(DiskTier, APrefixOutlivesThePool) {
   harness.expect_quiet();
 }
 
+TEST(DiskTier, WaitingForASlotIsNoWaitForTheDisk) {
+  EngineConfig config = disk_config();
+  config.max_num_seqs = 1;
+  Harness harness(config);
+  harness.submit(make_request(120, 4, 1));
+  for (int32_t i = 2; i < 6; ++i) harness.submit(make_request(200, 4, i));
+  harness.run();
+  // While the first one's blocks are read, another comes that takes the slot.
+  const RequestId reader = harness.submit(make_request(120, 4, 1));
+  harness.step();
+  Request urgent = make_request(40, 60, 7);
+  urgent.latency_class = LatencyClass::interactive;
+  const RequestId other = harness.submit(urgent);
+  harness.run();
+  const RequestTimings timings = harness.answer(reader).finished->timings;
+  EXPECT_GT(timings.num_loaded_blocks, 0);
+  EXPECT_GE(timings.queue_ms, harness.answer(other).finished->timings.decode_ms);
+  EXPECT_GT(timings.disk_wait_ms, 0);
+  EXPECT_LT(timings.disk_wait_ms, timings.queue_ms / 5) << "one step, of some sixty";
+}
+
 TEST(DiskTier, WhatFailsIsComputed) {
   SimulatedOptions options;
   bool broken = false;

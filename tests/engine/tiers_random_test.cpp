@@ -315,7 +315,7 @@ class Operations {
     drain_disk();
     std::vector<Executor::StoredBlock> stored;
     for (const auto& [id, record] : disk_records_) {
-      stored.push_back({record.move.hash, record.move.group, record.move.disk, record.move.tokens});
+      stored.push_back({record.move.hash, record.move.group, record.move.disk, record.move.tokens, record.move.owner});
     }
     kv_ = std::make_unique<KvAllocator>(config_);
     pool_ = host_ = {};

@@ -6,6 +6,7 @@ import shutil
 import stat
 import struct
 
+import httpx
 import pytest
 from conftest import model
 
@@ -56,6 +57,22 @@ def test_a_restart_finds_the_prompt_on_disk(disk):
         assert 0 < reply["timings"]["disk_wait_ms"] <= reply["timings"]["queue_ms"]
     assert server.metrics()["tidemill:kv_disk_failures_total"] == 0
     assert server.metrics()["tidemill:kv_disk_wait_seconds_count"] == 1
+
+
+def test_a_restart_still_tells_the_tenants_apart(disk, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one tenant=red\ntwo tenant=blue\n")
+    keys.chmod(0o600)
+    flags = ("--api-key-file", str(keys), "--admin-api-key", "root")
+    server = disk(*flags)
+    for key in ("one", "two"):
+        reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1}, headers={"x-api-key": key})
+        assert reply.status_code == 200
+    server = disk(*flags)
+    cache = httpx.get(server.url + "/v1/cache", headers={"x-api-key": "root"}).json()
+    rows = [dict(zip(cache["columns"], row)) for row in cache["blocks"]]
+    tenants = {row["tenant"] for row in rows if row["tier"] == "disk" and row["state"] == "cached"}
+    assert len(tenants) == 2 and None not in tenants
 
 
 @pytest.mark.parametrize("harmed", [[0, 1, 2, 3, 4, 5], [2]])
@@ -161,6 +178,17 @@ def test_memory_is_planned_for_the_format_in_use(fresh_server):
     assert now["tidemill:kv_cache_budget_bytes"] == budget
     assert budget - block < now["tidemill:kv_cache_occupied_bytes"] <= budget
     assert now["tidemill:kv_cache_bytes_per_token"] == 288
+
+
+@pytest.mark.parametrize("name", ["float16", "f16", "fp16"])
+def test_a_request_names_formats_as_the_flag_does(fresh_server, name):
+    server = fresh_server("--kv-cache-dtype", "q8_0", "--kv-request-formats", name)
+    for asked, given in [(name, "fp16"), ("q4_0", "q8_0"), ("fp8", "q8_0"), ("q8_0", "q8_0"), ("auto", "q8_0")]:
+        reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "kv_cache_dtype": asked})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["kv_cache"]["formats"] == given
+    reply = server.post("/v1/completions", {"prompt": PROMPT, "kv_cache_dtype": "q5_1"})
+    assert reply.status_code == 400 and "q5_1" in reply.text
 
 
 def first_layer_of(folder, to, positions):

@@ -41,6 +41,7 @@ class DiskFileTest : public ::testing::Test {
     move.group = size_class / 2;
     move.disk = {slot, size_class};
     move.hash = {slot, size_class};
+    move.owner = slot * 3 + 1;
     for (int32_t i = 0; i < block_size; ++i) move.tokens.push_back(static_cast<TokenId>(slot * 100) + i);
     return move;
   }
@@ -109,6 +110,7 @@ TEST_F(DiskFileTest, WhatIsStoredIsLoadedAlsoAfterARestart) {
     EXPECT_EQ(block.hash, move.hash);
     EXPECT_EQ(block.tokens, move.tokens);
     EXPECT_EQ(block.group, block.disk.size_class / 2);
+    EXPECT_EQ(block.owner, move.owner);
     EXPECT_TRUE(load(*file, block.disk.slot, block.disk.size_class));
   }
 }

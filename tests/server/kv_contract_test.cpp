@@ -101,6 +101,11 @@ TEST(KvContractTest, TheReplySaysWhatWasUsed) {
   EXPECT_EQ(kv_cache_json(int8_cache(KvFidelity::high), 0), (Json{{"formats", "int8"}, {"fidelity", "high"}}));
   EXPECT_EQ(kv_cache_json(int8_cache(KvFidelity::high), 1), (Json{{"formats", "fp16"}, {"fidelity", "exact"}}));
   EXPECT_TRUE(kv_cache_json(int8_cache(std::nullopt), 0)["fidelity"].is_null());
+  KvContract reencoding = int8_cache(KvFidelity::high);
+  reencoding.reencoded = KvOffer{"int4", KvFidelity::balanced, 0};
+  EXPECT_FALSE(kv_cache_json(reencoding, 0).contains("reencoded"));
+  EXPECT_EQ(kv_cache_json(reencoding, 0, 96)["reencoded"],
+            (Json{{"formats", "int4"}, {"fidelity", "balanced"}, {"tokens", 96}}));
 }
 
 }  // namespace

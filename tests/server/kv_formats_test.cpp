@@ -88,6 +88,37 @@ TEST_F(KvFormatsServer, MapAndMetricsTellTheFormatsApart) {
   EXPECT_THAT(metrics, HasSubstr("format=\"fp16\",state=\"cached\"} " + std::to_string(cached_bytes["fp16"])));
 }
 
+// A small cache in fp16 whose cold blocks are encoded anew in int8.
+TEST(KvReencodingServer, TheReplyNamesTheCopiesThatWereRead) {
+  TestOptions options = int8_server();
+  std::swap(options.engine.groups, options.engine.extra_formats[0].groups);
+  options.engine.kv_sealed_format = options.engine.kv_format_key = "fp16";
+  options.engine.extra_formats[0].sealed_name = options.engine.extra_formats[0].key = "int8";
+  options.engine.kv_reencode = 1;
+  options.engine.kv_budget_bytes = 32 << 10;
+  options.kv = {.offers = {{"fp16", KvFidelity::exact, 2}},
+                .reencoded = KvOffer{"int8", KvFidelity::high, 1},
+                .rank_by_format = options.kv.rank_by_format};
+  TestServer server(options);
+  server.script.say("ok");
+  const auto post = [&](char letter, json more) {
+    more["prompt"] = std::string(200, letter);
+    return server.post("/v1/completions", asking(std::move(more)));
+  };
+  for (char letter = 'a'; letter < 'g'; ++letter) EXPECT_EQ(post(letter, json::object()).status, 200);
+  const json streamed = {{"kv_fidelity", "high"}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  const std::vector<std::string> events = post('c', streamed).events();
+  ASSERT_GE(events.size(), 2u);
+  const json last = json::parse(events[events.size() - 2]);  // before [DONE]
+  const json details = last["usage"]["prompt_tokens_details"];
+  ASSERT_GT(details.value("reencoded_tokens", 0), 0) << last.dump();
+  EXPECT_EQ(last["kv_cache"]["formats"], "fp16");
+  EXPECT_EQ(last["kv_cache"]["reencoded"],
+            (json{{"formats", "int8"}, {"fidelity", "high"}, {"tokens", details["reencoded_tokens"]}}));
+  EXPECT_FALSE(json::parse(events.front())["kv_cache"].contains("reencoded")) << "not known yet";
+  EXPECT_FALSE(post('d', json{{"kv_fidelity", "exact"}}).json()["kv_cache"].contains("reencoded"));
+}
+
 TEST_F(KvFormatsServer, WhatTheServerDoesNotKeepIsRefused) {
   const Reply reply = server_.post("/v1/completions", asking({{"kv_cache_dtype", "fp32"}}));
   EXPECT_EQ(reply.status, 400);

@@ -56,8 +56,8 @@ KvContract kv_contract(const EngineStack& stack) {
   KvContract contract{.offers = {offer({stack.kv_formats, stack.kv_fidelity})}, .reencoded = {}, .rank_by_format = {}};
   for (const KvFormatsWithLevel& better : stack.kv_better) contract.offers.push_back(offer(better));
   if (stack.kv_reencoded) contract.reencoded = offer(*stack.kv_reencoded);
-  for (const KvFormat format : all_kv_formats)
-    contract.rank_by_format.emplace_back(kv_format_name(format), kv_format_rank(format));
+  for (const NamedKvFormat& each : named_kv_formats())
+    contract.rank_by_format.emplace_back(each.name, kv_format_rank(each.format));
   return contract;
 }
 

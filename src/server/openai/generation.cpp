@@ -135,6 +135,9 @@ void Generation::on_finished(size_t index, RequestEvent& event) {
     choice.stop_reason = *event.stop_token;
   choice.usage = event.usage;
   choice.timings = event.timings;
+  if (event.usage.reencoded_tokens > 0) {
+    frame_.kv_cache = kv_cache_json(model_.kv, request_.engine.kv_format, total_usage().reencoded_tokens);
+  }
   // The engine may have run on, or ended by itself, before it heard of the stop string.
   const int32_t beyond = choice.usage.completion_tokens - choice.text.num_tokens();
   if (stopped && beyond > 0) {

@@ -78,7 +78,8 @@ Json usage_json(const TotalUsage& usage) {
   if (usage.reasoning_tokens) details["reasoning_tokens"] = *usage.reasoning_tokens;
   Json prompt_details = {{"cached_tokens", usage.cached_tokens}};
   if (usage.pinned_tokens) prompt_details["pinned_tokens"] = *usage.pinned_tokens;
-  if (usage.reencoded_tokens > 0) prompt_details["reencoded_tokens"] = usage.reencoded_tokens;
+  if (usage.reencoded_tokens > 0)  // the answer's own tokens may be among them, after a preemption
+    prompt_details["reencoded_tokens"] = std::min(usage.reencoded_tokens, usage.prompt_tokens);
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
