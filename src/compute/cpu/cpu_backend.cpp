@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/checksum.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr int32_t max_threads = 1024;
 // Up to so many rows are normalized and quantized by the caller: cheaper than a barrier of all threads.
 constexpr int32_t rows_prepared_alone = 4;
+// Rows from which on a worker multiplies its own by all weights.
+constexpr int32_t least_own_rows = 128;
 
 class CpuBuffer : public Buffer {
  public:
@@ -50,6 +53,13 @@ std::vector<int32_t> nodes_of(const ThreadPool& threads) {
   std::vector<int32_t> nodes;
   for (int32_t worker = 0; worker < threads.size(); ++worker) nodes.push_back(threads.node_of(worker));
   return nodes;
+}
+
+// Where each worker has a run of its own.
+std::vector<int32_t> numbers_of(const ThreadPool& threads) {
+  std::vector<int32_t> numbers(static_cast<size_t>(threads.size()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 // One file for each key, layout and set of kernels.
@@ -103,6 +113,8 @@ CpuBackend::CpuBackend(const KernelTable& kernels, ThreadPoolOptions threads)
       trace_(threads.trace),
       threads_(std::move(threads)),
       claim_(nodes_of(threads_)),
+      row_claim_(numbers_of(threads_)),
+      several_nodes_(std::ranges::any_of(nodes_of(threads_), [](int32_t node) { return node > 0; })),
       scratch_(static_cast<size_t>(threads_.size())) {}
 
 void CpuBackend::use_packed_store(std::unique_ptr<PackedStore> store, std::chrono::milliseconds worth,
@@ -164,13 +176,15 @@ void CpuBackend::prepare_activation_row(const Product& args, const PackedMatrix&
   kernels_.prepare_row(task);
 }
 
-ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& matrix, size_t part) const {
+ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& matrix, size_t part,
+                                     RowRange rows) const {
   const bool gated = matrix.layout() == MatrixLayout::gated;
   const PackedPart& packed = matrix.parts()[part];
-  return {.input = {.blocks = act_blocks_.data(),
-                    .floats = act_floats_.data(),
-                    .pairs = act_pairs_.data(),
-                    .num_rows = args.input.num_rows,
+  const int64_t cols = args.input.width, first = rows.first;
+  return {.input = {.blocks = act_blocks_.data() + first * (cols / block_k),
+                    .floats = act_floats_.data() + first * cols,
+                    .pairs = act_pairs_.data() + first * padded_cols(cols),
+                    .num_rows = rows.end - rows.first,
                     .cols = args.input.width,
                     .tile_rows = kernels_.tile_rows},
           .panels = packed.panels,
@@ -181,9 +195,10 @@ ProductTask CpuBackend::product_task(const Product& args, const PackedMatrix& ma
           .scale = args.scale,
           .softcap = args.softcap,
           .accumulate = args.accumulate,
-          .output = args.output.data + packed.first_output,
+          .output = args.output.row(rows.first) + packed.first_output,
           .output_stride = args.output.width,
-          .output_pairs = leaves_pairs(args, matrix) ? next_pairs_.data() : nullptr};
+          .output_pairs =
+              leaves_pairs(args, matrix) ? next_pairs_.data() + first * padded_cols(args.output.width) : nullptr};
 }
 
 // Whether outputs go straight into the layout of the product that reads them.
@@ -193,12 +208,30 @@ bool CpuBackend::leaves_pairs(const Product& args, const PackedMatrix& matrix) c
   return reader.any_pairs() && !reader.any_quantized() && !reader.any_float();
 }
 
-// Claims panels, numbered through all parts, until none is left.
-void CpuBackend::product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker) {
-  while (const WorkClaim::Share share = claim_.next(worker)) {
-    const int32_t first = share.first, end = share.end;
+// Whether each worker multiplies some rows by all panels, so that they stay in its cache from one product to the next,
+// and not all rows by some panels: where its rows are worth unpacking weights for, and weights do not lie on the nodes
+// of those who multiply with them.
+bool CpuBackend::by_rows(int32_t num_rows) const {
+  return threads_.size() > 1 && !several_nodes_ && num_rows / threads_.size() >= least_own_rows;
+}
+
+// Of whole tiles, by twos.
+CpuBackend::RowRange CpuBackend::own_rows(int32_t num_rows, int32_t worker) const {
+  const int64_t unit = 2 * kernels_.tile_rows, num_units = (num_rows + unit - 1) / unit;
+  const auto begin = [&](int64_t w) { return static_cast<int32_t>(num_units * w / threads_.size() * unit); };
+  return {begin(worker), std::min(begin(worker + 1), num_rows)};
+}
+
+// Claims panels until none is left, numbered through all parts, and through the rows of all workers.
+void CpuBackend::product_share(WorkClaim& claim, const PackedMatrix& matrix, int32_t worker) {
+  const size_t num_parts = matrix.layout() == MatrixLayout::gated ? 1 : matrix.parts().size();
+  const int32_t num_panels = matrix.num_pieces();
+  while (const WorkClaim::Share share = claim.next(worker)) {
+    const int32_t whose = share.first / num_panels;
+    const int32_t first = share.first - whose * num_panels, end = share.end - whose * num_panels;
+    const ProductTask* tasks = product_tasks_.data() + static_cast<size_t>(whose) * num_parts;
     int32_t base = 0;
-    for (size_t i = 0; i < tasks.size(); ++i) {
+    for (size_t i = 0; i < num_parts; ++i) {
       const int32_t count = matrix.parts()[i].num_panels;
       const int32_t from = std::max(first - base, 0), to = std::min(end - base, count);
       if (from < to) kernels_.product_panels(tasks[i], from, to);
@@ -235,20 +268,26 @@ void CpuBackend::product(const Product& args) {
     next_pairs_.reserve(static_cast<size_t>((num_rows + max_tile_rows) * padded_cols(args.output.width)));
   }
 
-  const size_t num_tasks = gated ? 1 : matrix.parts().size();
+  const bool split = by_rows(num_rows);
+  const int32_t num_ranges = split ? threads_.size() : 1;
   product_tasks_.clear();
-  for (size_t i = 0; i < num_tasks; ++i) product_tasks_.push_back(product_task(args, matrix, i));
+  for (int32_t i = 0; i < num_ranges; ++i) {
+    const RowRange rows = split ? own_rows(num_rows, i) : RowRange{0, num_rows};
+    for (size_t part = 0; part < (gated ? 1 : matrix.parts().size()); ++part) {
+      product_tasks_.push_back(product_task(args, matrix, part, rows));
+    }
+  }
   const bool alone = prepared || num_rows <= rows_prepared_alone || threads_.size() == 1;
   for (int32_t row = 0; alone && !prepared && row < num_rows; ++row) prepare_activation_row(args, matrix, row, 0);
-  claim_.start(matrix.num_pieces());
+  WorkClaim& claim = split ? row_claim_ : claim_;
+  claim.start(num_ranges * matrix.num_pieces());
   threads_.run([&](int32_t worker) {
     if (!alone) {
-      for (int32_t row = worker; row < num_rows; row += threads_.size()) {
-        prepare_activation_row(args, matrix, row, worker);
-      }
+      const RowRange rows = own_rows(num_rows, worker);
+      for (int32_t row = rows.first; row < rows.end; ++row) prepare_activation_row(args, matrix, row, worker);
       threads_.barrier();
     }
-    product_share(product_tasks_, matrix, worker);
+    product_share(claim, matrix, worker);
   });
 }
 

@@ -88,6 +88,9 @@ class CpuBackend : public Backend {
     int32_t item;
     int32_t span;
   };
+  struct RowRange {
+    int32_t first, end;
+  };
   struct SpanRange {
     int32_t begin, end;
   };
@@ -127,8 +130,10 @@ class CpuBackend : public Backend {
 
   void prepare_activation_row(const Product& args, const PackedMatrix& matrix, int32_t row, int32_t worker);
   bool leaves_pairs(const Product& args, const PackedMatrix& matrix) const;
-  ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part) const;
-  void product_share(std::span<const ProductTask> tasks, const PackedMatrix& matrix, int32_t worker);
+  bool by_rows(int32_t num_rows) const;
+  RowRange own_rows(int32_t num_rows, int32_t worker) const;
+  ProductTask product_task(const Product& args, const PackedMatrix& matrix, size_t part, RowRange rows) const;
+  void product_share(WorkClaim& claim, const PackedMatrix& matrix, int32_t worker);
 
   void store_run(const RotateAndStore& args, const RowRun& run, const RotaryTables::Table& table);
   void list_step_blocks(const KvGroupView& kv, int32_t layer);
@@ -161,7 +166,9 @@ class CpuBackend : public Backend {
   const KernelTable& kernels_;
   StepTrace* const trace_;
   ThreadPool threads_;
-  WorkClaim claim_;
+  WorkClaim claim_;      // of panels, by memory node
+  WorkClaim row_claim_;  // of what goes by rows: each worker has its own first
+  const bool several_nodes_;
   WeightArena arena_;
   std::unique_ptr<PackedStore> store_;  // while loading
   std::chrono::steady_clock::duration packing_time_{};
@@ -196,10 +203,10 @@ void CpuBackend::for_each(int32_t count, Work&& work) {
     for (int32_t i = 0; i < count; ++i) work(i, 0);
     return;
   }
-  claim_.start(count);
+  row_claim_.start(count);
   threads_.run([&](int32_t worker) {
     // Neighbours go to one thread: the keys of consecutive positions lie in the same lines.
-    while (const WorkClaim::Share share = claim_.next(worker)) {
+    while (const WorkClaim::Share share = row_claim_.next(worker)) {
       for (int32_t i = share.first; i < share.end; ++i) work(i, worker);
     }
   });

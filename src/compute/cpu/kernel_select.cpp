@@ -28,6 +28,7 @@ constexpr KernelTable make_amx_table() {
   table.tile_rows = amx::product_tile_rows;
   table.bf16_pairs = true;
   table.product_panels = amx::product_panels;
+  table.prepare_row = amx::prepare_row;
   table.attend = amx::attend;
   return table;
 }

@@ -35,7 +35,7 @@ TM_DECLARE_KERNELS(avx2, 4)
 // A row needs one integer and one float accumulator: 24 of 32 registers, and 12 chains of sums, where the latency of
 // a dot product (5 cycles, two per cycle) asks for 10.
 TM_DECLARE_KERNELS(avx512, 12)
-// Has products and attention of its own; the rest of its table is avx512's.
+// Has products, their inputs' layout and attention of its own; the rest of its table is avx512's.
 TM_DECLARE_KERNELS(amx, 16)
 
 namespace tidemill::cpu {

@@ -410,6 +410,35 @@ TEST_P(ProductTest, TheNextProductReadsTheSameWhereverOutputsLie) {
   }
 }
 
+// With many rows each thread takes its own through all weights; with few, each takes some of the weights.
+TEST_P(ProductTest, AnyNumberOfThreadsGivesTheSame) {
+  constexpr int cols = 64, width = 40, inner = 72;
+  const RandomWeights first(DType::q4_1, 24, cols, 1), second(DType::f32, 16, cols, 2);
+  const RandomWeights gate(DType::q8_0, inner, cols, 3), up(DType::q8_0, inner, cols, 4),
+      down(DType::f16, 24, inner, 5);
+  const std::vector<float> norm = random_floats(cols, 6);
+  for (const int num_rows : {127, 256, 300, 517}) {
+    std::vector<float> x = random_floats(static_cast<size_t>(num_rows * cols), 7), alone;
+    for (const int num_threads : {1, 2, 3}) {
+      const auto backend = backend_for(GetParam(), num_threads);
+      const auto stacked = load(*backend, {first.part(), second.part()});
+      const auto both = load(*backend, {gate.part(), up.part()}, MatrixLayout::gated);
+      const auto reader = load(*backend, {down.part()});
+      std::vector<float> out(static_cast<size_t>(num_rows * (width + 24)), 1);
+      std::vector<float> hidden(static_cast<size_t>(num_rows * inner));
+      const Rows parts = {out.data(), num_rows, width}, last = {out.data() + num_rows * width, num_rows, 24};
+      const Rows input = {x.data(), num_rows, cols}, between = {hidden.data(), num_rows, inner};
+      backend->product(
+          {.input = input, .norm = {norm.data(), 1e-5f}, .matrix = stacked.get(), .accumulate = true, .output = parts});
+      backend->product({.input = input, .matrix = both.get(), .output = between, .reader = reader.get()});
+      backend->product({.input = between, .matrix = reader.get(), .output = last});
+      if (num_threads == 1) alone = out;
+      ASSERT_EQ(std::memcmp(out.data(), alone.data(), out.size() * sizeof(float)), 0)
+          << num_rows << " rows, " << num_threads << " threads";
+    }
+  }
+}
+
 TEST_P(ProductTest, EmbeddingReadsRowsBack) {
   auto backend = backend_for(GetParam(), 2);
   for (const DType type : all_types) {

@@ -179,10 +179,10 @@ TM_INLINE void multiply_group(const PanelSet<P>& set, const Activations& input, 
 }
 
 // The epilogue of a gated product whose outputs are the next one's activations: rows row .. row + rows - 1 of one
-// panel.
-inline void store_gated_pairs(const ProductTask& task, int32_t panel, int row, int rows,
-                              const float (*gate)[panel_rows], const float (*up)[panel_rows], F gate_factor,
-                              F up_factor) {
+// panel, row = 0 modulo tile_rows.
+template <ActivationKind kind>
+void store_gated_pairs(const ProductTask& task, int32_t panel, int row, int rows, const float (*gate)[panel_rows],
+                       const float (*up)[panel_rows], F gate_factor, F up_factor) {
   const int first = panel * panel_rows, num_outputs = task.panels.num_outputs, num_rows = task.input.num_rows;
   const int n = num_outputs - first < panel_rows ? num_outputs - first : panel_rows;
   const F gate_bias = task.bias ? f_load_n(task.bias + first, n) : f_zero();
@@ -191,22 +191,28 @@ inline void store_gated_pairs(const ProductTask& task, int32_t panel, int row, i
   const size_t num_pieces = static_cast<size_t>((num_outputs + block_k - 1) / block_k);
   const int piece = first / block_k, half = first % block_k;
   const bool last_of_half = half == 0 && first + panel_rows >= num_outputs;  // the other half is padding
-  for (int r = 0; r < rows; ++r) {
-    const int tile_start = (row + r) / tile_rows * tile_rows;
+  for (int tile = 0; tile < rows; tile += tile_rows) {
+    const int tile_start = row + tile;
     const int height = num_rows - tile_start < tile_rows ? num_rows - tile_start : tile_rows;
-    uint16_t* out =
-        task.output_pairs + static_cast<size_t>(block_k) * (static_cast<size_t>(tile_start) * num_pieces +
-                                                            static_cast<size_t>(piece * height + row + r - tile_start));
-    const F g = activate(task.activation, f_add(f_mul(gate_factor, f_load(gate[r])), gate_bias));
-    const F value = f_mul(scale, f_mul(g, f_add(f_mul(up_factor, f_load(up[r])), up_bias)));
-    f_store_as(reinterpret_cast<BFloat*>(out + half), f_mul(unit, f_keep(value, 0, n, f_zero())));
-    if (last_of_half) f_store_as(reinterpret_cast<BFloat*>(out + panel_rows), f_zero());
+    const int end = rows - tile < tile_rows ? rows - tile : tile_rows;
+    uint16_t* out = task.output_pairs + static_cast<size_t>(block_k) * (static_cast<size_t>(tile_start) * num_pieces +
+                                                                        static_cast<size_t>(piece * height));
+    for (int r = 0; r < end; ++r, out += block_k) {
+      const F g = activate<kind>(f_add(f_mul(gate_factor, f_load(gate[tile + r])), gate_bias));
+      const F value = f_mul(scale, f_mul(g, f_add(f_mul(up_factor, f_load(up[tile + r])), up_bias)));
+      f_store_as(reinterpret_cast<BFloat*>(out + half), f_mul(unit, f_keep(value, 0, n, f_zero())));
+      if (last_of_half) f_store_as(reinterpret_cast<BFloat*>(out + panel_rows), f_zero());
+    }
   }
 }
 
 inline void store_gated(const ProductTask& task, int32_t panel, int row, int rows, const float (*gate)[panel_rows],
                         const float (*up)[panel_rows], F gate_factor, F up_factor) {
-  if (task.output_pairs) return store_gated_pairs(task, panel, row, rows, gate, up, gate_factor, up_factor);
+  if (task.output_pairs) {
+    return with_activation(task.activation, [&]<ActivationKind kind>() {
+      store_gated_pairs<kind>(task, panel, row, rows, gate, up, gate_factor, up_factor);
+    });
+  }
   store_gated_tile<true>(task, panel, row, rows, gate, up, gate_factor, up_factor);
 }
 

@@ -106,8 +106,10 @@ TM_INLINE F f_sub(F x, F y) {
 TM_INLINE F f_mul(F x, F y) {
   return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
 }
-TM_INLINE F f_div(F x, F y) {
-  return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+// 1 / x for normal x.
+TM_INLINE F f_reciprocal(F x) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  return {_mm256_div_ps(one, x.a), _mm256_div_ps(one, x.b)};
 }
 TM_INLINE F f_fma(F x, F y, F z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};

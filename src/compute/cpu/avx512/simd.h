@@ -98,8 +98,10 @@ TM_INLINE F f_sub(F a, F b) {
 TM_INLINE F f_mul(F a, F b) {
   return _mm512_mul_ps(a, b);
 }
-TM_INLINE F f_div(F a, F b) {
-  return _mm512_div_ps(a, b);
+// 1 / x for normal x, to about one unit in the last place: 14 bits, and one of Newton's steps.
+TM_INLINE F f_reciprocal(F x) {
+  const F about = _mm512_rcp14_ps(x);
+  return _mm512_mul_ps(about, _mm512_fnmadd_ps(x, about, _mm512_set1_ps(2.0f)));
 }
 TM_INLINE F f_fma(F a, F b, F c) {
   return _mm512_fmadd_ps(a, b, c);
@@ -116,10 +118,6 @@ TM_INLINE F f_abs(F a) {
 TM_INLINE F f_round(F a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// 2^n for whole n in [-126, 127].
-TM_INLINE F f_pow2(F n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
-}
 constexpr int float_registers = 32;  // how many F fit
 // x - floor(x).
 TM_INLINE F f_fraction(F x) {
@@ -131,10 +129,6 @@ TM_INLINE F f_scale2(F p, F x) {
 }
 TM_INLINE bool f_any_above(F a, F b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
-}
-// x where at_least <= test, else 0.
-TM_INLINE F f_where_at_least(F test, F at_least, F x) {
-  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, at_least, _CMP_GE_OQ), x);
 }
 // Lanes lo .. hi - 1 of x, `fill` elsewhere. 0 <= lo, hi <= 16.
 TM_INLINE F f_keep(F x, int lo, int hi, F fill) {
@@ -163,11 +157,17 @@ TM_INLINE void f_store_as(float* p, F x) {
 TM_INLINE void f_store_as(Half* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+// Rounds to the nearest, ties to even. Where the instruction set has this (the file set of amx), it takes subnormal
+// numbers for zero.
 TM_INLINE void f_store_as(BFloat* p, F x) {
+#ifdef __AVX512BF16__
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+#else
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+#endif
 }
 
 // Vectors of the product: `lanes` outputs.

@@ -4,25 +4,7 @@
 namespace tidemill::TM_ISA {
 namespace {
 
-// e^x to about one unit in the last place; exactly 1 at 0, 0 below -87.3 (minus infinity and NaN too), clamped above
-// 88. Cody and Waite's reduction to |r| <= ln(2) / 2, then the Taylor series to r^7, whose remainder is 6e-9.
-TM_INLINE F f_exp(F x) {
-  const F lowest = f_set(-87.3f);
-  const F clamped = f_max(f_min(x, f_set(88.0f)), lowest);
-  const F n = f_round(f_mul(clamped, f_set(1.44269504f)));
-  F r = f_fma(n, f_set(-0.693359375f), clamped);
-  r = f_fma(n, f_set(2.12194440e-4f), r);
-  F p = f_set(1.0f / 5040);
-  p = f_fma(p, r, f_set(1.0f / 720));
-  p = f_fma(p, r, f_set(1.0f / 120));
-  p = f_fma(p, r, f_set(1.0f / 24));
-  p = f_fma(p, r, f_set(1.0f / 6));
-  p = f_fma(p, r, f_set(0.5f));
-  p = f_fma(f_mul(r, r), p, r);
-  return f_where_at_least(x, lowest, f_mul(f_add(p, f_set(1.0f)), f_pow2(n)));
-}
-
-// 2^x for x <= 0, to about one unit in the last place; exactly 1 at 0; 0 below -126 (minus infinity and NaN too). The
+// 2^x for x <= 126, to about one unit in the last place; exactly 1 at 0; 0 below -126 (minus infinity and NaN too). The
 // polynomial is the best one of degree 5 in relative error on [0, 1] that is 1 at 0: 8e-8 before rounding.
 TM_INLINE F f_exp2(F x) {
   const F r = f_fraction(x);
@@ -35,19 +17,23 @@ TM_INLINE F f_exp2(F x) {
   return f_scale2(p, x);
 }
 
+// 1 / (1 + 2^x).
+TM_INLINE F f_logistic2(F x) {
+  return f_reciprocal(f_add(f_set(1.0f), f_exp2(f_min(x, f_set(126.0f)))));
+}
+
 // 1 - 2 / (e^2x + 1): an absolute error of 1e-7, which is what gelu and soft caps need.
 TM_INLINE F f_tanh(F x) {
-  const F e = f_exp(f_add(x, x));
-  return f_sub(f_set(1.0f), f_div(f_set(2.0f), f_add(e, f_set(1.0f))));
+  return f_fma(f_set(-2.0f), f_logistic2(f_mul(f_set(2.88539008f), x)), f_set(1.0f));
 }
 
 // Bends x softly into (-cap, cap).
 TM_INLINE F f_softcap(F x, float cap) {
-  return f_mul(f_set(cap), f_tanh(f_div(x, f_set(cap))));
+  return f_mul(f_set(cap), f_tanh(f_mul(x, f_set(1 / cap))));
 }
 
 TM_INLINE F f_silu(F x) {
-  return f_div(x, f_add(f_set(1.0f), f_exp(f_sub(f_zero(), x))));
+  return f_mul(x, f_logistic2(f_mul(f_set(-1.44269504f), x)));
 }
 
 TM_INLINE F f_gelu_tanh(F x) {

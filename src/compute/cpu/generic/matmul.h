@@ -143,20 +143,30 @@ void float_tile(const uint8_t* panel, size_t stride, const float* act, int cols,
   }
 }
 
-TM_INLINE F activate(ActivationKind kind, F x) {
+template <ActivationKind kind>
+TM_INLINE F activate(F x) {
+  if constexpr (kind == ActivationKind::silu) return f_silu(x);
+  if constexpr (kind == ActivationKind::gelu_tanh) return f_gelu_tanh(x);
+  if constexpr (kind == ActivationKind::gelu_erf) return f_gelu_erf(x);
+  if constexpr (kind == ActivationKind::relu) return f_max(x, f_zero());
+  return x;
+}
+
+// Calls work.template operator()<kind>().
+template <typename Work>
+TM_INLINE void with_activation(ActivationKind kind, Work&& work) {
   switch (kind) {
     case ActivationKind::silu:
-      return f_silu(x);
+      return work.template operator()<ActivationKind::silu>();
     case ActivationKind::gelu_tanh:
-      return f_gelu_tanh(x);
+      return work.template operator()<ActivationKind::gelu_tanh>();
     case ActivationKind::gelu_erf:
-      return f_gelu_erf(x);
+      return work.template operator()<ActivationKind::gelu_erf>();
     case ActivationKind::relu:
-      return f_max(x, f_zero());
+      return work.template operator()<ActivationKind::relu>();
     case ActivationKind::none:
-      break;
+      return work.template operator()<ActivationKind::none>();
   }
-  return x;
 }
 
 // The epilogue of a stacked product's tile. Scaled: its sums are to be multiplied by `factor` first.
@@ -181,6 +191,7 @@ inline void store_tile(const ProductTask& task, int32_t panel, int row, int rows
   }
 }
 
+// The epilogue of a gated product's tile.
 template <bool Scaled = false>
 inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, int rows, const float (*gate)[panel_rows],
                              const float (*up)[panel_rows], F gate_factor = f_zero(), F up_factor = f_zero()) {
@@ -190,17 +201,19 @@ inline void store_gated_tile(const ProductTask& task, int32_t panel, int row, in
   const F up_bias = task.up_bias ? f_load_n(task.up_bias + first, n) : f_zero();
   const F scale = f_set(task.scale);
   const int64_t stride = task.output_stride;
-  const ActivationKind activation = task.activation;
   const bool accumulate = task.accumulate;
-  float* out = task.output + row * stride + first;
-  for (int r = 0; r < rows; ++r, out += stride) {
-    const F gate_sum = Scaled ? f_mul(gate_factor, f_load(gate[r])) : f_load(gate[r]);
-    const F up_sum = Scaled ? f_mul(up_factor, f_load(up[r])) : f_load(up[r]);
-    const F g = activate(activation, f_add(gate_sum, gate_bias));
-    F value = f_mul(scale, f_mul(g, f_add(up_sum, up_bias)));
-    if (accumulate) value = f_add(f_load_n(out, n), value);
-    f_store_n(out, value, n);
-  }
+  float* const begin = task.output + row * stride + first;
+  with_activation(task.activation, [&]<ActivationKind kind>() {
+    float* out = begin;
+    for (int r = 0; r < rows; ++r, out += stride) {
+      const F gate_sum = Scaled ? f_mul(gate_factor, f_load(gate[r])) : f_load(gate[r]);
+      const F up_sum = Scaled ? f_mul(up_factor, f_load(up[r])) : f_load(up[r]);
+      const F g = activate<kind>(f_add(gate_sum, gate_bias));
+      F value = f_mul(scale, f_mul(g, f_add(up_sum, up_bias)));
+      if (accumulate) value = f_add(f_load_n(out, n), value);
+      f_store_n(out, value, n);
+    }
+  });
 }
 
 // Picks the tile of exactly `rows` rows.

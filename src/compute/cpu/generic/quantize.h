@@ -31,12 +31,18 @@ TM_INLINE void quantize_block(const float* x, ActBlock* out) {
   }
 }
 
-// The first `count` of 32 inputs times pair_unit as bfloats, then zeros.
-TM_INLINE void round_piece(const float* x, int count, uint16_t* out) {
-  const int low = count < 16 ? count : 16, high = count < 32 ? count - low : 16;
+// Inputs times pair_unit as bfloats, 32 by 32 to out + i * step; what is missing of the last 32 is zeros.
+inline void round_row(const float* x, int cols, uint16_t* out, int64_t step) {
   const F unit = f_set(cpu::pair_unit);
-  f_store_as(reinterpret_cast<BFloat*>(out), f_mul(unit, f_load_n(x, low)));
-  f_store_as(reinterpret_cast<BFloat*>(out + 16), f_mul(unit, f_load_n(x + low, high)));
+  int k = 0;
+  for (; k + block_k <= cols; k += block_k, out += step) {
+    f_store_as(reinterpret_cast<BFloat*>(out), f_mul(unit, f_load(x + k)));
+    f_store_as(reinterpret_cast<BFloat*>(out + 16), f_mul(unit, f_load(x + k + 16)));
+  }
+  if (k == cols) return;
+  const int low = cols - k < 16 ? cols - k : 16;
+  f_store_as(reinterpret_cast<BFloat*>(out), f_mul(unit, f_load_n(x + k, low)));
+  f_store_as(reinterpret_cast<BFloat*>(out + 16), f_mul(unit, f_load_n(x + k + low, cols - k - low)));
 }
 
 }  // namespace
@@ -68,10 +74,7 @@ void prepare_row(const PrepareRow& args) {
     float* out = args.floats + args.row;
     for (int k = 0; k < args.cols; ++k, out += args.rows) *out = x[k];
   }
-  if (args.pairs) {
-    uint16_t* out = args.pairs + args.row * block_k;
-    for (int k = 0; k < args.cols; k += block_k, out += args.rows * block_k) round_piece(x + k, args.cols - k, out);
-  }
+  if (args.pairs) round_row(x, args.cols, args.pairs + args.row * block_k, args.rows * block_k);
 }
 
 }  // namespace tidemill::TM_ISA

@@ -91,8 +91,9 @@ TM_INLINE F f_sub(F a, F b) {
 TM_INLINE F f_mul(F a, F b) {
   return f_each([&](int i) { return a.v[i] * b.v[i]; });
 }
-TM_INLINE F f_div(F a, F b) {
-  return f_each([&](int i) { return a.v[i] / b.v[i]; });
+// 1 / x for normal x.
+TM_INLINE F f_reciprocal(F x) {
+  return f_each([&](int i) { return 1.0f / x.v[i]; });
 }
 TM_INLINE F f_fma(F a, F b, F c) {
   return f_each([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
