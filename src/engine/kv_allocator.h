@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,6 +83,15 @@ class KvAllocator {
   const DiskPlanner* disk() const { return disk_.get(); }
   // Bytes of the pool are held by what is on its way to or from the disk, and will be free without anybody's doing.
   bool waits_for_disk() const { return disk_ && disk_->in_flight(); }
+  // A step is made, which will compute so many rows. It encodes no more cold blocks anew than make room for the blocks
+  // that its rows fill, which takes a small part of their time; others that must go do so without a copy.
+  void begin_step() {
+    num_reencodes_ = 0;
+    expect_rows(1);
+  }
+  void expect_rows(int64_t num_rows) {
+    most_reencodes_ = copies_per_block * num_groups() * ((num_rows + block_size_ - 1) / block_size_);
+  }
   // What a byte moved between tiers and a token computed take, as measured; 0 = not known yet. Blocks whose way out and
   // back would take longer than computing them again are dropped instead.
   void set_costs(double move_s_per_byte, double compute_s_per_token);
@@ -158,6 +168,9 @@ class KvAllocator {
   // Copies in config.kv_reencode, under the names of the blocks that they were made of; nullptr = none are made.
   std::unique_ptr<PrefixCache> reencoded_;
   KvFormatId reencoded_format_ = 0;
+  // Of the step at hand. Three blocks less their copies, of up to two thirds of their bytes, make room for one.
+  static constexpr int32_t copies_per_block = 3;
+  int64_t most_reencodes_ = std::numeric_limits<int64_t>::max(), num_reencodes_ = 0;
   std::unique_ptr<LowerTier> host_;               // nullptr = none
   std::unique_ptr<DiskPlanner> disk_;             // nullptr = none
   std::vector<const PrefixCache*> lower_caches_;  // whose blocks a match may count

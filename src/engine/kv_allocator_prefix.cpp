@@ -199,7 +199,10 @@ void KvAllocator::reencode_cold(size_t wanted_bytes, std::vector<BlockMove>& mov
   while (free_bytes() < wanted_bytes) {
     const std::optional<BlockPlace> place = pool_.coldest();
     if (!place) return;
-    if (reencode(*place, moves)) continue;
+    if (num_reencodes_ < most_reencodes_ && reencode(*place, moves)) {
+      ++num_reencodes_;
+      continue;
+    }
     eviction_moves_ = &moves;
     pool_.evict(*place);
   }

@@ -170,6 +170,7 @@ void Scheduler::schedule(Clock::Time now, StepPlan& plan) {
   shape_ = {};
   newly_admitted_.clear();
   blocked_on_kv_ = false;
+  kv_.begin_step();
   keep_house();
   begin_turn();
   find_leaders();
@@ -281,6 +282,7 @@ void Scheduler::find_prompts() {
 }
 
 bool Scheduler::grant(Sequence& sequence, int32_t num_rows) {
+  kv_.expect_rows(num_granted_rows_ + num_rows);
   if (sequence.status == SequenceStatus::waiting && !admit(sequence)) return false;
   LiveRequest& request = *sequence.request;
   const bool computed_before_last = first_row(sequence) == sequence.num_prompt_tokens - 1 || !config_.kv_cache;

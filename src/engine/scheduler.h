@@ -85,7 +85,7 @@ class Scheduler {
   void advance(const StepPlan& plan);
   // What moving blocks took in the step of the plan just made.
   void note_moves(const StepResult& result);
-  // How long the step of the plan just made took.
+  // How long the step of the plan just made took, after note_moves.
   void note_step_time(double seconds);
   // A token was drawn for a running sequence.
   void append_token(Sequence& sequence, TokenId token);
@@ -226,6 +226,7 @@ class Scheduler {
   int32_t num_idle_plans_ = 0;  // in a row
   int32_t num_turns_ = 0;       // steps with prompts since somebody was served for having waited
   StepCost cost_;
+  double step_moving_s_ = 0;                    // of the last step: what went into moving blocks
   double moved_bytes_ = 0, moving_s_ = 0;       // of late
   double computed_rows_ = 0, computing_s_ = 0;  // of late, in steps that read prompts
   SchedulerCounters counters_;

@@ -24,23 +24,24 @@ double seconds(std::chrono::microseconds span) {
 
 void Scheduler::note_moves(const StepResult& result) {
   constexpr double kept = 0.95;  // of what is known, per step that adds to it
-  double bytes = 0, seconds = 0;
-  for (MoveKind kind : {MoveKind::spill, MoveKind::fetch}) {
-    bytes += static_cast<double>(result.moves[static_cast<size_t>(kind)].bytes);
-    seconds += static_cast<double>(result.moves[static_cast<size_t>(kind)].duration_ns) * 1e-9;
-  }
+  const auto totals = [&result](MoveKind kind) { return result.moves[static_cast<size_t>(kind)]; };
+  const auto seconds = [](const MoveTotals& moved) { return static_cast<double>(moved.duration_ns) * 1e-9; };
+  MoveTotals tiers = totals(MoveKind::spill);
+  tiers.add(totals(MoveKind::fetch));
+  step_moving_s_ = seconds(tiers) + seconds(totals(MoveKind::reencode));
   if (shape_.num_prompt_rows >= config_.block_size_tokens) {
     computed_rows_ = kept * computed_rows_ + static_cast<double>(shape_.num_rows);
-    computing_s_ = kept * computing_s_ + static_cast<double>(result.duration_ns) * 1e-9 - seconds;
+    computing_s_ = kept * computing_s_ + static_cast<double>(result.duration_ns) * 1e-9 - step_moving_s_;
   }
-  if (bytes <= 0) return;
-  moved_bytes_ = kept * moved_bytes_ + bytes;
-  moving_s_ = kept * moving_s_ + seconds;
+  if (tiers.bytes == 0) return;
+  moved_bytes_ = kept * moved_bytes_ + static_cast<double>(tiers.bytes);
+  moving_s_ = kept * moving_s_ + seconds(tiers);
   if (computed_rows_ > 0) kv_.set_costs(moving_s_ / moved_bytes_, computing_s_ / computed_rows_);
 }
 
+// What moving blocks took has counters of its own, and is no cost of the rows.
 void Scheduler::note_step_time(double seconds) {
-  cost_.observe(shape_, seconds);
+  cost_.observe(shape_, seconds - step_moving_s_);
 }
 
 // Of the step whose decodes were just found. The measure is the step that decodes everybody who is here, also those

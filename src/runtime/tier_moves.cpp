@@ -13,14 +13,10 @@ bool is_inside_pool(const BlockMove& move) {
          move.kind == MoveKind::reencode;
 }
 
-// Blocks of a run of moves that were encoded anew, and their share of its time.
-void count_reencoded(std::span<const BlockMove> moves, const KvStorage& storage, std::chrono::nanoseconds took,
-                     StepResult& result) {
-  MoveTotals& totals = result.moves[static_cast<size_t>(MoveKind::reencode)];
-  for (const BlockMove& move : moves) {
-    if (move.kind != MoveKind::reencode) continue;
-    totals.add({1, storage.bytes_of(move.to).size(), took.count() / static_cast<int64_t>(moves.size())});
-  }
+size_t bytes_of(std::span<const BlockMove> moves, const KvStorage& storage) {
+  size_t bytes = 0;
+  for (const BlockMove& move : moves) bytes += storage.bytes_of(move.to).size();
+  return bytes;
 }
 
 size_t copy(std::span<const std::byte> from, std::span<std::byte> to) {
@@ -33,17 +29,21 @@ size_t copy(std::span<const std::byte> from, std::span<std::byte> to) {
 
 void carry_out(std::span<const BlockMove> moves, KvStorage& storage, HostTier* host, StepResult& result) {
   for (size_t i = 0; i < moves.size(); ++i) {
+    const BlockMove& move = moves[i];
+    const bool reencodes = move.kind == MoveKind::reencode;
     size_t end = i;
-    while (end < moves.size() && is_inside_pool(moves[end])) ++end;
+    while (end < moves.size() && is_inside_pool(moves[end]) && (moves[end].kind == MoveKind::reencode) == reencodes)
+      ++end;
     if (end > i) {
       const auto begin = std::chrono::steady_clock::now();
       const std::span<const BlockMove> inside = moves.subspan(i, end - i);
       storage.move(inside);
-      count_reencoded(inside, storage, std::chrono::steady_clock::now() - begin, result);
+      const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+      if (reencodes)
+        result.moves[static_cast<size_t>(MoveKind::reencode)].add({end - i, bytes_of(inside, storage), took});
       i = end - 1;
       continue;
     }
-    const BlockMove& move = moves[i];
     TM_CHECK(host != nullptr, "only what has a host tier moves there");
     if (move.kind == MoveKind::drop_host) {
       host->drop(move.from);

@@ -17,7 +17,7 @@ struct CostModel {
   std::chrono::nanoseconds per_position{200};         // attention, for each position a row alone looks at
   std::chrono::nanoseconds per_prompt_position{200};  // the same for rows that come together
 
-  std::chrono::nanoseconds per_moved_block{100'000};  // between the pool and a tier below it
+  std::chrono::nanoseconds per_moved_block{100'000};  // between the pool and a tier below it, or encoded anew
 
   std::chrono::nanoseconds cost(const StepPlan& plan) const {
     std::chrono::nanoseconds total = per_step;
@@ -28,9 +28,12 @@ struct CostModel {
       if (sequence.draw) total += per_draw;
     }
     for (const BlockMove& move : plan.moves) {
-      if (move.kind == MoveKind::spill || move.kind == MoveKind::fetch) total += per_moved_block;
+      if (is_timed(move.kind)) total += per_moved_block;
     }
     return total;
+  }
+  static bool is_timed(MoveKind kind) {
+    return kind == MoveKind::spill || kind == MoveKind::fetch || kind == MoveKind::reencode;
   }
 };
 

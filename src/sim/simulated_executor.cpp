@@ -28,7 +28,7 @@ StepResult SimulatedExecutor::execute(const StepPlan& plan) {
   StepResult result;
   for (const BlockMove& each : plan.moves) {
     move(each);
-    if (each.kind != MoveKind::spill && each.kind != MoveKind::fetch && each.kind != MoveKind::reencode) continue;
+    if (!CostModel::is_timed(each.kind)) continue;
     MoveTotals& totals = result.moves[static_cast<size_t>(each.kind)];
     ++totals.num_blocks;
     totals.bytes += bytes_of(each.from);

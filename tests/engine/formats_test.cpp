@@ -193,6 +193,39 @@ TEST(ReencodedBlocks, AreFoundByThoseAloneWhoPermitIt) {
   harness.expect_quiet();
 }
 
+// A step makes no more copies than its rows need room, and what making them takes is not held against the rows.
+TEST(ReencodedBlocks, LengthenNoStepMuch) {
+  SimulatedOptions options;
+  options.cost.per_moved_block = std::chrono::milliseconds(1);
+  uint64_t most_of_step = 0;
+  options.observer = [&](const StepPlan& plan, const StepResult& result) {
+    const uint64_t num = result.moves[static_cast<size_t>(MoveKind::reencode)].num_blocks;
+    most_of_step = std::max(most_of_step, num);
+    EXPECT_LE(num, 3 * (static_cast<uint64_t>(plan.num_rows()) + 15) / 16);
+  };
+  const auto row_cost_s = [&options](const EngineConfig& config, uint64_t& num_reencoded) {
+    Harness harness(config, options);
+    for (int name = 0; name < 20; ++name) {
+      const RequestId id = harness.submit(make_request(161, 40, name));
+      for (int i = 0; i < 8; ++i)
+        harness.submit(make_request(15, 20, 100 + 8 * name + i));  // that need a block at once
+      harness.run();
+      EXPECT_TRUE(harness.answer(id).finished);
+    }
+    const EngineStats stats = harness.engine().stats();
+    num_reencoded = stats.ladder.moves[static_cast<size_t>(MoveKind::reencode)].num_blocks;
+    return stats.step_cost_s[1];
+  };
+  EngineConfig config = reencoding(6400);
+  uint64_t num_reencoded = 0, none = 0;
+  const double with = row_cost_s(config, num_reencoded);
+  EXPECT_GT(num_reencoded, 100u);
+  EXPECT_GT(most_of_step, 4u) << "as many as rows need";
+  config.kv_reencode.reset();
+  EXPECT_NEAR(with, row_cost_s(config, none), with / 200);
+  EXPECT_EQ(none, 0u);
+}
+
 TEST(ReencodedBlocks, AreNoFormatToAskFor) {
   Harness harness(reencoding(3000));
   EXPECT_EQ(harness.refused(request_in(1, 10, 1)).kind, Refusal::Kind::invalid);
