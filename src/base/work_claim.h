@@ -1,6 +1,6 @@
-// How the pieces of one operation are handed to the workers of a pool: each node (workers that share a memory node, or a
-// worker alone) has a fixed run of the pieces, and a worker takes from its own node's run first, then from where most is
-// left to do.
+// How the pieces of one operation are handed to the workers of a pool: each node (workers that share a memory node, or
+// a worker alone) has a fixed run of the pieces, and a worker takes from its own node's run first, then from where most
+// is left to do.
 //
 // Which pieces belong to which node depends on their number and the workers alone, so weights whose pieces were touched
 // first by the node's workers (next_own) lie in the node's memory when the same pieces are worked on. Shares are large
