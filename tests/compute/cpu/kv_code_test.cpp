@@ -141,50 +141,80 @@ TEST_P(KvCodeTest, ZerosStayZerosAndALargeBiasCostsChannelScalesNothing) {
   EXPECT_GT(worst_but_5({KvFormat::int8, KvScales::per_token}), 0.5f);
 }
 
-// Sealed blocks, read by one row (codes become floats in registers) and by many (which share a copy): the same bits.
-TEST_P(KvCodeTest, AttentionReadsWhatDecodingGives) {
-  const int head_dim = 64, num_heads = 3, num_positions = 224, block_size = 32;
-  const int num_rows = 20, width = num_heads * head_dim;
-  const KvShape shape = {1, head_dim, head_dim, block_size};
-  const auto backend = backend_for(GetParam(), 2);
-  const auto scalar = backend_for("scalar", 1);
-  for (const Coded& coded : all_codes()) {
-    KvBlockFormat format(coded.code.format, coded.code.scales, coded.code.format);
-    const size_t tail_bytes = shape.layer_bytes(format.tail()), bytes = shape.layer_bytes(format);
-    std::vector<std::byte> tails(tail_bytes * 7), sealed(bytes * 7);
-    const std::vector<float> x = random_floats(tails.size() / 2, 11);
+// Five full blocks of random values, sealed in one format.
+class SealedBlocks {
+ public:
+  static constexpr int block_size = 32, num_blocks = 5, num_positions = num_blocks * block_size;
+
+  SealedBlocks(Backend& backend, KvBlockFormat format, int num_kv_heads, int head_dim)
+      : shape_{num_kv_heads, head_dim, head_dim, block_size},
+        tails_(shape_.layer_bytes(format.tail()) * num_blocks),
+        sealed_(shape_.layer_bytes(format) * num_blocks) {
+    const std::vector<float> x = random_floats(tails_.size() / 2, 11);
     for (size_t i = 0; i < x.size(); ++i) {
       const uint16_t half = float_to_half(x[i]);
-      std::memcpy(tails.data() + 2 * i, &half, 2);
+      std::memcpy(tails_.data() + 2 * i, &half, 2);
     }
-    const KvArena arenas[] = {{tails.data(), tail_bytes, tail_bytes, format.tail()},
-                              {sealed.data(), bytes, bytes, format}};
+    const size_t tail_bytes = tails_.size() / num_blocks, bytes = sealed_.size() / num_blocks;
+    arenas_ = {{tails_.data(), tail_bytes, tail_bytes, format.tail()}, {sealed_.data(), bytes, bytes, format}};
     std::vector<KvSeals::Pair> pairs;
-    std::vector<BlockPlace> places;
-    for (uint32_t i = 0; i < 7; ++i) {
+    for (uint32_t i = 0; i < num_blocks; ++i) {
       pairs.push_back({{i, 0}, {i, 1}});
-      places.push_back({i, 1});
+      places_.push_back({i, 1});
     }
-    backend->seal({.shape = shape, .arenas = arenas, .num_layers = 1, .pairs = pairs});
-    std::vector<float> queries = random_floats(static_cast<size_t>(num_rows * width), 12);
-    const auto attend = [&](Backend& on, int rows) {
-      const KvSegment segment = {0, rows, num_positions - rows, 0, places};
-      const KvGroupView view = {shape, arenas, {&segment, 1}};
-      std::vector<float> out(static_cast<size_t>(rows * width), NAN);
-      on.attention({.qkv = {queries.data() + (num_rows - rows) * width, rows, width},
-                    .num_heads = num_heads,
-                    .scale = 0.125f,
-                    .kv = &view,
-                    .output = {out.data(), rows, width}});
-      return out;
-    };
-    const std::vector<float> many = attend(*backend, num_rows), one = attend(*backend, 1);
-    EXPECT_EQ(std::memcmp(one.data(), many.data() + (num_rows - 1) * width, one.size() * sizeof(float)), 0)
-        << coded.name;
-    const std::vector<float> reference = attend(*scalar, 1);
-    // The matrix unit takes BF16, whose roundings are of 0.4 %.
-    const float tolerance = GetParam() == "amx" ? 2e-3f : 2e-5f;
-    for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], reference[i], tolerance) << coded.name;
+    backend.seal({.shape = shape_, .arenas = arenas_, .num_layers = 1, .pairs = pairs});
+  }
+
+  // What the last num_rows positions see, with queries [num_rows, num_heads * head_dim].
+  std::vector<float> attend(Backend& on, std::span<float> queries, int num_rows) const {
+    const int width = static_cast<int>(queries.size()) / num_rows;
+    const KvSegment segment = {0, num_rows, num_positions - num_rows, 0, places_};
+    const KvGroupView view = {shape_, arenas_, {&segment, 1}};
+    std::vector<float> out(queries.size(), NAN);
+    on.attention({.qkv = {queries.data(), num_rows, width},
+                  .num_heads = width / shape_.head_dim,
+                  .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
+                  .kv = &view,
+                  .output = {out.data(), num_rows, width}});
+    return out;
+  }
+
+ private:
+  KvShape shape_;
+  std::vector<std::byte> tails_, sealed_;
+  std::vector<KvArena> arenas_;
+  std::vector<BlockPlace> places_;
+};
+
+// Sealed blocks, read by one row (codes become floats in registers) and by many (which share a copy): the same bits,
+// at the head sizes and with the groups that models have.
+TEST_P(KvCodeTest, AttentionReadsWhatDecodingGives) {
+  constexpr int num_rows = 20;
+  const auto backend = backend_for(GetParam(), 2);
+  const auto scalar = backend_for("scalar", 1);
+  // The matrix unit takes BF16, whose roundings are of 0.4 %.
+  const float tolerance = GetParam() == "amx" ? 5e-3f : 2e-5f;
+  for (const Coded& coded : all_codes()) {
+    for (const int head_dim : {64, 80, 96, 128, 256}) {
+      for (const int group : {1, 3, 4}) {
+        const int num_kv_heads = group == 1 ? 2 : 1, width = group * num_kv_heads * head_dim;
+        const SealedBlocks blocks(*backend, {coded.code.format, coded.code.scales, coded.code.format}, num_kv_heads,
+                                  head_dim);
+        std::vector<float> queries = random_floats(static_cast<size_t>(num_rows * width), 12);
+        const std::span<float> last_query = std::span(queries).last(static_cast<size_t>(width));
+        const std::vector<float> many = blocks.attend(*backend, queries, num_rows);
+        const std::vector<float> one = blocks.attend(*backend, last_query, 1);
+        ASSERT_EQ(std::memcmp(one.data(), many.data() + many.size() - one.size(), one.size() * sizeof(float)), 0)
+            << coded.name << ", " << head_dim << " by " << group;
+        const std::vector<float> reference = blocks.attend(*scalar, last_query, 1);
+        double squares = 0;
+        for (size_t i = 0; i < one.size(); ++i) {
+          ASSERT_NEAR(one[i], reference[i], tolerance) << coded.name << ", " << head_dim << " by " << group;
+          squares += std::pow(one[i] - reference[i], 2);
+        }
+        ASSERT_LT(std::sqrt(squares / static_cast<double>(one.size())), 0.3 * tolerance) << coded.name;
+      }
+    }
   }
 }
 

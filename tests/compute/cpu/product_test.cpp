@@ -383,9 +383,10 @@ TEST_P(ProductTest, GatedProducts) {
 // Outputs that only the next product reads may be left in its layout: the same bits come out in the end.
 TEST_P(ProductTest, TheNextProductReadsTheSameWhereverOutputsLie) {
   const auto backend = backend_for(GetParam(), 2);
-  const int cols = 96, width = 40;
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    for (const int inner : {24, 40, 64, 80, 96}) {
+  for (const DType type : all_types) {
+    const int cols = is_block_format(type) ? 256 : 96, width = 40;
+    const std::vector<int> widths = is_block_format(type) ? std::vector{256} : std::vector{24, 40, 64, 80, 96};
+    for (const int inner : widths) {
       const RandomWeights gate(type, inner, cols, 3), up(type, inner, cols, 4), down(type, width, inner, 5);
       const auto both = load(*backend, {gate.part(), up.part()}, MatrixLayout::gated);
       const auto reader = load(*backend, {down.part()}, MatrixLayout::stacked);
