@@ -1,4 +1,4 @@
-// Keys and values of a real model through every storage format and back.
+// Keys and values of a real model through every storage format and back, and what that does to its distributions.
 //
 // Bounds of a single value follow from the format's definition: half a step of the group that shares its scale, where
 // the step comes from the group's largest magnitude or its range, and what rounding the scale itself to its own format
@@ -19,6 +19,7 @@
 #include "model/loader.h"
 #include "model/model_files.h"
 #include "model/model_run.h"
+#include "runtime/lockstep.h"
 #include "test_data.h"
 #include "text/tokenizer.h"
 
@@ -210,27 +211,67 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-TEST(KvRoundTripTest, RealKeysAndValuesComeBackWithinTheBoundsOfTheirFormat) {
-  const std::filesystem::path path = testing::cached_model("smollm2-135m-instruct-q4_1.gguf");
-  TM_NEEDS_FILE(path);
-  TM_NEEDS_DATA("corpus-wikitext2-raw/wiki.test.raw");
-  auto backend = make_cpu_backend({.num_threads = 2});
-  ASSERT_TRUE(backend.ok()) << backend.error().message;
-  auto files = open_model_files(path);
-  ASSERT_TRUE(files.ok()) << files.error().message;
-  auto config = read_model_config(*files);
-  ASSERT_TRUE(config.ok()) << config.error().message;
-  auto tokenizer = make_tokenizer(files->weights->metadata());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-  auto model = load_model(*files->weights, *config, **backend, {});
-  ASSERT_TRUE(model.ok()) << model.error().message;
-  const std::string text = testing::read_file(testing::data_path("corpus-wikitext2-raw/wiki.test.raw"));
-  std::vector<TokenId> tokens = (*tokenizer)->encode(text.substr(0, 8 * num_tokens));
-  ASSERT_GE(tokens.size(), size_t{num_tokens});
-  tokens.resize(num_tokens);
+class KvRoundTripTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path path = testing::cached_model("smollm2-135m-instruct-q4_1.gguf");
+    TM_NEEDS_FILE(path);
+    TM_NEEDS_DATA("corpus-wikitext2-raw/wiki.test.raw");
+    auto backend = make_cpu_backend({.num_threads = 2});
+    ASSERT_TRUE(backend.ok()) << backend.error().message;
+    backend_ = *std::move(backend);
+    auto files = open_model_files(path);
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    auto config = read_model_config(*files);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    auto tokenizer = make_tokenizer(files->weights->metadata());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    auto model = load_model(*files->weights, *config, *backend_, {});
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = *std::move(model);
+    const std::string text = testing::read_file(testing::data_path("corpus-wikitext2-raw/wiki.test.raw"));
+    tokens_ = (*tokenizer)->encode(text.substr(0, 8 * num_tokens));
+    ASSERT_GE(tokens_.size(), size_t{num_tokens});
+    tokens_.resize(num_tokens);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::vector<TokenId> tokens_;
+};
+
+// What the formats do to the answers of a model without outliers (H30), over the text's second half.
+TEST_F(KvRoundTripTest, ARealModelsDistributionsStayWithinTheBoundsOfTheirFormat) {
+  struct Bound {
+    const char* formats;
+    double most_kl, least_same_top;
+  };
+  const std::vector<Bound> bounds = {
+      {"int8", 0.02, 0.97}, {"int4", 0.05, 0}, {"int4+rotation", 0.05, 0}, {"q4_0", 0.05, 0}, {"nvfp4", 0.05, 0}};
+  LockstepOptions options{
+      .reference = {KvFormat::fp32}, .candidates = {}, .max_tokens = num_tokens, .backend = backend_.get()};
+  for (const Bound& bound : bounds) options.candidates.push_back(parse_kv_formats(bound.formats).value());
+  auto lockstep = Lockstep::make(*model_, options);
+  ASSERT_TRUE(lockstep.ok()) << lockstep.error().message;
+  std::vector<double> kl(bounds.size()), same_top(bounds.size());
+  const int32_t first = num_tokens / 2, num_rows = num_tokens - 1 - first;
+  (*lockstep)->run(tokens_, first, [&](size_t i, int32_t, const RowDivergence& row) {
+    ASSERT_TRUE(std::isfinite(row.kl));
+    kl[i] += row.kl / num_rows;
+    same_top[i] += row.same_top() / static_cast<double>(num_rows);
+  });
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    EXPECT_LE(kl[i], bounds[i].most_kl) << bounds[i].formats;
+    EXPECT_GE(same_top[i], bounds[i].least_same_top) << bounds[i].formats;
+    EXPECT_GT(kl[i], 1e-5) << bounds[i].formats << " is no reference";
+  }
+  EXPECT_LT(kl[0], kl[1]) << "8 bits are truer than 4";
+}
+
+TEST_F(KvRoundTripTest, RealKeysAndValuesComeBackWithinTheBoundsOfTheirFormat) {
   Corpus plain, rotated;
-  read_corpus(**model, tokens, false, plain);
-  read_corpus(**model, tokens, true, rotated);
+  read_corpus(*model_, tokens_, false, plain);
+  read_corpus(*model_, tokens_, true, rotated);
 
   for (const cpu::KernelTable* kernels : cpu::available_kernels()) {
     for (const Case& each : cases()) {
