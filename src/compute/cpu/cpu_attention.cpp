@@ -179,24 +179,20 @@ void CpuBackend::whole_item(const Attention& args, int32_t index, int32_t next_i
   kernels_.finish(task, state);
 }
 
-// Calls work(i, next) for the i that this thread gets, where it gets `next` afterwards; -1 = not known.
+// Calls work(i, next) for the i that this thread gets, where it gets `next` afterwards; -1 = not known. The first
+// pieces are of the first rows, which are the first worker's own in the products before and after.
 template <typename Work>
-void CpuBackend::claim_ahead(int32_t count, Work&& work) {
-  // Who holds the next piece already may be the last to end, which matters where pieces are few.
-  const bool ahead = count >= 8 * threads_.size();
-  int32_t next = -1;
-  for (int32_t i = next_.fetch_add(1, std::memory_order_relaxed); i < count;) {
-    if (ahead) next = next_.fetch_add(1, std::memory_order_relaxed);
-    work(i, next < count ? next : -1);
-    i = ahead ? next : next_.fetch_add(1, std::memory_order_relaxed);
+void CpuBackend::claim_ahead(int32_t worker, Work&& work) {
+  while (const WorkClaim::Share share = row_claim_.next(worker)) {
+    for (int32_t i = share.first; i < share.end; ++i) work(i, i + 1 < share.end ? i + 1 : -1);
   }
 }
 
 void CpuBackend::attention_whole(const Attention& args) {
   const auto num_items = static_cast<int32_t>(items_.size());
-  next_.store(0, std::memory_order_relaxed);
+  row_claim_.start(num_items);
   threads_.run([&](int32_t worker) {
-    claim_ahead(num_items, [&](int32_t index, int32_t next) { whole_item(args, index, next, worker); });
+    claim_ahead(worker, [&](int32_t index, int32_t next) { whole_item(args, index, next, worker); });
   });
 }
 
@@ -221,10 +217,10 @@ void CpuBackend::attention_split(const Attention& args) {
   };
   const auto num_pieces = static_cast<int32_t>(pieces_.size());
   const auto num_items = static_cast<int32_t>(items_.size());
-  next_.store(0, std::memory_order_relaxed);
+  row_claim_.start(num_pieces);
   next_merge_.store(0, std::memory_order_relaxed);
   threads_.run([&](int32_t worker) {
-    claim_ahead(num_pieces, [&](int32_t index, int32_t next_index) {
+    claim_ahead(worker, [&](int32_t index, int32_t next_index) {
       const AttentionPiece piece = pieces_[static_cast<size_t>(index)];
       const AttentionPiece next = next_index >= 0 ? pieces_[static_cast<size_t>(next_index)] : AttentionPiece{-1, 0};
       const AttentionItem& item = items_[static_cast<size_t>(piece.item)];

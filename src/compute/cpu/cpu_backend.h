@@ -159,7 +159,7 @@ class CpuBackend : public Backend {
                     int32_t worker, const AttentionState& out);
   void whole_item(const Attention& args, int32_t index, int32_t next_index, int32_t worker);
   template <typename Work>
-  void claim_ahead(int32_t count, Work&& work);
+  void claim_ahead(int32_t worker, Work&& work);
   void attention_whole(const Attention& args);
   void attention_split(const Attention& args);
 
@@ -175,8 +175,7 @@ class CpuBackend : public Backend {
   std::chrono::milliseconds packing_worth_{};
   uint64_t packed_limit_bytes_ = 0;
   std::vector<WorkerScratch> scratch_;  // one per worker
-  std::atomic<int32_t> next_{0};        // work of the running operation that nobody has claimed yet
-  std::atomic<int32_t> next_merge_{0};
+  std::atomic<int32_t> next_merge_{0};  // of attention that nobody has merged yet
   Scratch<ActBlock> act_blocks_;
   Scratch<float> act_floats_;
   Scratch<uint16_t> act_pairs_;
