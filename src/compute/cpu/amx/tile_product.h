@@ -2,8 +2,8 @@
 //
 // Every output is one chain of sums over blocks of 32 inputs in ascending order, whatever the number of rows: a chain
 // that is interrupted (long rows go in pieces) is stored and taken up again as it is. Quantized weights are unpacked to
-// pairs on the way (unpack.h), once for up to group_rows rows: while the first two tiles of rows are multiplied, a few
-// blocks ahead, since the vector units have nothing else to do then; the other tiles find them in the cache.
+// pairs on the way (unpack.h), once for up to group_rows rows: while the first two tiles of rows are multiplied, a
+// block ahead, since the vector units have nothing else to do then; the other tiles find them in the cache.
 #pragma once
 
 #include "compute/cpu/amx/unpack.h"
@@ -13,8 +13,7 @@ namespace {
 
 constexpr int group_rows = 512;   // activation rows that share one unpacking
 constexpr int piece_blocks = 48;  // blocks unpacked at once: 48 KiB a panel
-constexpr int blocks_ahead = 4;
-constexpr int ring_blocks = 8;  // where rows are so few that a block is read once: a power of two above blocks_ahead
+constexpr int ring_blocks = 4;    // where rows are so few that a block is read once: a power of two
 
 struct Workspace {
   alignas(64) uint16_t pairs[2][piece_blocks][tile_values];
@@ -128,13 +127,9 @@ void multiply_piece(const PanelSet<P>& set, const Piece& piece, const Activation
                               : reinterpret_cast<const uint16_t*>(set.panels[p]) + piece.first * tile_values;
   }
   begin_sums<P, T>(set, row, piece.first == 0);
-  if constexpr (Make) {
-    for (int b = piece.first; b < piece.end && b < piece.first + blocks_ahead; ++b) {
-      make_block<Kind, P>(set, piece, b, constants, work);
-    }
-  }
+  if constexpr (Make) make_block<Kind, P>(set, piece, piece.first, constants, work);
   for (int b = piece.first; b < piece.end; ++b) {
-    if (Make && b + blocks_ahead < piece.end) make_block<Kind, P>(set, piece, b + blocks_ahead, constants, work);
+    if (Make && b + 1 < piece.end) make_block<Kind, P>(set, piece, b + 1, constants, work);
     multiply_block<P, T>(weights, acts);
     for (int p = 0; p < P; ++p) {
       weights[p] = Kind::packed ? work.pairs[Kind::packed ? p : 0][piece.place(b + 1)] : weights[p] + tile_values;
