@@ -189,7 +189,7 @@ class SealedBlocks {
 // Sealed blocks, read by one row (codes become floats in registers) and by many (which share a copy): the same bits,
 // at the head sizes and with the groups that models have.
 TEST_P(KvCodeTest, AttentionReadsWhatDecodingGives) {
-  constexpr int num_rows = 20;
+  constexpr int num_rows = 17;
   const auto backend = backend_for(GetParam(), 2);
   const auto scalar = backend_for("scalar", 1);
   // The matrix unit takes BF16, whose roundings are of 0.4 %.

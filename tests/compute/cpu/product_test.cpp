@@ -384,8 +384,11 @@ TEST_P(ProductTest, GatedProducts) {
 TEST_P(ProductTest, TheNextProductReadsTheSameWhereverOutputsLie) {
   const auto backend = backend_for(GetParam(), 2);
   for (const DType type : all_types) {
-    const int cols = is_block_format(type) ? 256 : 96, width = 40;
-    const std::vector<int> widths = is_block_format(type) ? std::vector{256} : std::vector{24, 40, 64, 80, 96};
+    const auto unit = block_values(type);
+    const int cols = unit > 96 ? 256 : 96, width = 40;
+    const std::vector<int> widths = unit > 96  ? std::vector{256}
+                                    : unit > 1 ? std::vector{64, 96}
+                                               : std::vector{24, 40, 64, 80, 96};
     for (const int inner : widths) {
       const RandomWeights gate(type, inner, cols, 3), up(type, inner, cols, 4), down(type, width, inner, 5);
       const auto both = load(*backend, {gate.part(), up.part()}, MatrixLayout::gated);
