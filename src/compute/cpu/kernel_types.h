@@ -26,14 +26,16 @@ inline constexpr int max_queries = 240;     // queries that share one pass over 
 // and stands for scale * (code - zero_point) + min. A float panel is [cols][16 rows];
 // bf16_pairs is [ceil(cols / 32)][16 pairs of inputs][16 rows][2 inputs], padded with zeros.
 //
-// The kinds that are unpacked to such pairs (p4, p8) have, for their blocks,
-//   codes   [num_blocks][256 or 512 bytes]  64-byte vectors of 16 rows x 2 words; nibble n of word s of vector j holds
-//           input 8j + 2n + s of a 4-bit block, byte n input 4j + 2n + s of an 8-bit block
+// The kinds that are unpacked to such pairs (p4 to p8) have, for their blocks,
+//   codes   [num_blocks][256 to 512 bytes]  64-byte vectors of 16 rows x 2 words; nibble n of word s of vector j holds
+//           input 8j + 2n + s, byte n of an 8-bit block input 4j + 2n + s. Behind the 4 vectors of nibbles are the
+//           fifth (and sixth) bits, all those of the first (and second) half of the inputs in one vector: those of
+//           input 8j + 2n + s are bit (or pair of bits) 4j + n of word s, in the second half of 6-bit blocks 4j + n - 8
 //   scales  [num_blocks][num_groups][16 rows]  halves
 //   mins    [num_blocks][num_groups][16 rows]  halves, where the kind has them
 //   factors [16 rows]  floats, powers of two
 // and stand for factor * pair_unit / half_unit * bfloat(half(scale * (code - zero_point) + min)), where no such half
-// reaches 1 in magnitude. The scales of p4_zero and p4_min are stored nibble_unit times as large.
+// reaches 1 in magnitude. The scales of p4 to p6, but for p4_table, are stored code_unit times as large.
 enum class PackedKind : uint8_t {
   f32,
   f16,
@@ -50,15 +52,20 @@ enum class PackedKind : uint8_t {
   u8x2_min_f,
   p4_zero,  // for the matrix unit: 4-bit codes, zero point
   p4_min,
-  p4_table,  // into a table of 16 values, zero point
+  p4_table,   // into a table of 16 values, zero point
+  p4x2_zero,  // groups of 16 inputs
+  p4x2_min,
+  p5_zero,
+  p5_min,
+  p6x2_zero,
   p8_zero,
-  p8_min,
-  p8x2_zero,  // groups of 16 inputs
-  p8x2_min,
 };
-inline constexpr float nibble_unit = 262144.0f;  // 2^18
-inline constexpr float pair_unit = 0x1p64f;      // activations are so many times as large in pairs
-inline constexpr float half_unit = 0x1p112f;     // a half's bits read as a BF16 are so many times smaller
+// One over what a code of 4 to 6 bits is as the upper bits of a half's mantissa.
+constexpr float code_unit(int bits) {
+  return bits == 6 ? 524288.0f : 262144.0f;
+}
+inline constexpr float pair_unit = 0x1p64f;   // activations are so many times as large in pairs
+inline constexpr float half_unit = 0x1p112f;  // a half's bits read as a BF16 are so many times smaller
 
 // Panels of one kind, `stride` bytes apart.
 struct Panels {

@@ -119,12 +119,41 @@ struct CodePlace {
 
 CodePlace code_place(const WeightKind& kind, int lane, int k) {
   if (kind.unpacks_to_pairs) {
-    const int per_word = 16 / kind.bits, in_vector = k % (2 * per_word);  // codes
-    const int bit = in_vector / 2 * kind.bits;
+    const int bits = kind.bits == 8 ? 8 : 4;  // that lie together
+    const int per_word = 16 / bits, in_vector = k % (2 * per_word);
+    const int bit = in_vector / 2 * bits;
     return {static_cast<size_t>(k / (2 * per_word) * 64 + (2 * lane + in_vector % 2) * 2 + bit / 8), bit % 8};
   }
   const int within = kind.bits == 4 ? k % 16 : k;
   return {static_cast<size_t>(within / 4 * 64 + lane * 4 + within % 4), kind.bits == 4 && k >= 16 ? 4 : 0};
+}
+
+// Where the bits above the fourth lie, of codes of 5 and 6 bits.
+CodePlace high_place(const WeightKind& kind, int lane, int k) {
+  const int bits = kind.bits - 4, per_word = 16 / bits;
+  const int bit = k / 2 % per_word * bits;
+  return {static_cast<size_t>(256 + k / 2 / per_word * 64 + (2 * lane + k % 2) * 2 + bit / 8), bit % 8};
+}
+
+bool has_high_bits(const WeightKind& kind) {
+  return kind.bits == 5 || kind.bits == 6;
+}
+
+void put_code(const WeightKind& kind, uint8_t* codes, int lane, int k, int code) {
+  const CodePlace place = code_place(kind, lane, k);
+  codes[place.byte] |= static_cast<uint8_t>((kind.bits == 8 ? code : code & 0xF) << place.bit);
+  if (!has_high_bits(kind)) return;
+  const CodePlace high = high_place(kind, lane, k);
+  codes[high.byte] |= static_cast<uint8_t>(code >> 4 << high.bit);
+}
+
+int get_code(const WeightKind& kind, const uint8_t* codes, int lane, int k) {
+  const CodePlace place = code_place(kind, lane, k);
+  const int code = codes[place.byte] >> place.bit;
+  if (kind.bits == 8) return code;
+  if (!has_high_bits(kind)) return code & 0xF;
+  const CodePlace high = high_place(kind, lane, k);
+  return (code & 0xF) | (codes[high.byte] >> high.bit & ((1 << (kind.bits - 4)) - 1)) << 4;
 }
 
 int zero_point(const WeightKind& kind) {
@@ -135,9 +164,14 @@ int looked_up(const WeightKind& kind, int code) {
   return kind.table ? kind.table[code] : code;
 }
 
-// A bound of what the halves of a row have to hold: its weights, and of an 8-bit block also their parts.
+float stored_scale(const WeightKind& kind, float scale) {
+  return kind.unpacks_to_pairs && kind.bits < 8 && !kind.table ? scale * code_unit(kind.bits) : scale;
+}
+
+// A bound of what the halves of a row have to hold: its weights, and their parts.
 float largest_half(const WeightKind& kind, const CodeBlock& block) {
   constexpr float room = 1.0f / 32768;
+  const bool every_code = kind.bits == 4 && kind.num_groups == 1;
   float largest = 0;
   const auto hold = [&](float value) { largest = std::max(largest, std::fabs(value)); };
   for (int g = 0; g < kind.num_groups; ++g) {
@@ -145,10 +179,10 @@ float largest_half(const WeightKind& kind, const CodeBlock& block) {
     const auto weight = [&](int code) {
       return block.scales[g] * static_cast<float>(looked_up(kind, code) - zero_point(kind)) + min;
     };
-    for (int code = 0; kind.bits == 4 && code < 16; ++code) hold(weight(code));
+    for (int code = 0; every_code && code < 16; ++code) hold(weight(code));
     const int group = block_k / kind.num_groups;
-    for (int k = g * group; kind.bits == 8 && k < (g + 1) * group; ++k) hold(weight(block.codes[k]));
-    for (const float part : {block.scales[g] * 128, min}) hold(part * room);
+    for (int k = g * group; !every_code && k < (g + 1) * group; ++k) hold(weight(block.codes[k]));
+    for (const float part : {block.scales[g] * 128, min, stored_scale(kind, block.scales[g]) / 2}) hold(part * room);
   }
   return largest;
 }
@@ -167,17 +201,10 @@ float row_factor(const WeightKind& kind, const WeightPart& part, const std::byte
   return std::ldexp(1.0f, std::clamp(exponent, -60, 60));
 }
 
-float stored_scale(const WeightKind& kind, float scale) {
-  return kind.unpacks_to_pairs && kind.bits == 4 && !kind.table ? scale * nibble_unit : scale;
-}
-
 void pack_codes(uint8_t* panel, const PanelShape& shape, const WeightKind& kind, int lane, size_t block, float factor,
                 const CodeBlock& from) {
   uint8_t* codes = panel + block * shape.codes_per_block;
-  for (int k = 0; k < block_k; ++k) {
-    const CodePlace place = code_place(kind, lane, k);
-    codes[place.byte] |= static_cast<uint8_t>(from.codes[k] << place.bit);
-  }
+  for (int k = 0; k < block_k; ++k) put_code(kind, codes, lane, k, from.codes[k]);
   for (int g = 0; g < kind.num_groups; ++g) {
     const auto at = static_cast<size_t>(g * panel_rows + lane);
     put_scale(panel + shape.scales_at + block * shape.scales_per_block, kind.half_scales, at,
@@ -286,9 +313,7 @@ void read_quantized_row(const WeightKind& kind, const PanelShape& shape, const u
   for (int64_t k = 0; k < cols; ++k) {
     const auto block = static_cast<size_t>(k / block_k);
     const auto in_block = static_cast<int>(k % block_k);
-    const CodePlace place = code_place(kind, lane, in_block);
-    int code = panel[block * shape.codes_per_block + place.byte] >> place.bit;
-    code = looked_up(kind, kind.bits == 4 ? code & 0xF : code);
+    const int code = looked_up(kind, get_code(kind, panel + block * shape.codes_per_block, lane, in_block));
     const auto at = static_cast<size_t>(in_block * kind.num_groups / block_k * panel_rows + lane);
     const uint8_t* scales = panel + shape.scales_at + block * shape.scales_per_block;
     const uint8_t* mins = panel + shape.mins_at + block * shape.mins_per_block;

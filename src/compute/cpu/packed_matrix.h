@@ -20,7 +20,7 @@
 namespace tidemill::cpu {
 
 // Raised with every change of the bytes of a packed matrix: files of another version are not read.
-inline constexpr int packed_layout_version = 2;
+inline constexpr int packed_layout_version = 3;
 
 // Who packs, and where the result lies. Panels are packed, and so first touched, by the workers of the memory node
 // whose workers claim them in a product.

@@ -159,12 +159,30 @@ WeightKind kind_in_file(DType type) {
   invariant_broken("every weight type has a packed kind", __FILE__, __LINE__);
 }
 
+// Bits that a code needs, 4 at least.
+int narrowest_bits(DType type, int bits) {
+  switch (type) {
+    case DType::q2_k:
+    case DType::q3_k:
+      return 4;
+    case DType::q5_0:
+    case DType::q5_1:
+    case DType::q5_k:
+      return 5;
+    case DType::q6_k:
+      return 6;
+    default:
+      return bits;
+  }
+}
+
 PackedKind unpacked_to_pairs(const WeightKind& kind) {
-  if (kind.bits == 0) return kind.kind == PackedKind::f32 ? PackedKind::f32 : PackedKind::bf16_pairs;
   if (kind.table) return PackedKind::p4_table;
-  if (kind.bits == 4) return kind.has_min ? PackedKind::p4_min : PackedKind::p4_zero;
-  if (kind.num_groups == 2) return kind.has_min ? PackedKind::p8x2_min : PackedKind::p8x2_zero;
-  return kind.has_min ? PackedKind::p8_min : PackedKind::p8_zero;
+  if (kind.bits == 8) return PackedKind::p8_zero;
+  if (kind.bits == 6) return PackedKind::p6x2_zero;
+  if (kind.bits == 5) return kind.has_min ? PackedKind::p5_min : PackedKind::p5_zero;
+  if (kind.num_groups == 2) return kind.has_min ? PackedKind::p4x2_min : PackedKind::p4x2_zero;
+  return kind.has_min ? PackedKind::p4_min : PackedKind::p4_zero;
 }
 
 }  // namespace
@@ -172,8 +190,13 @@ PackedKind unpacked_to_pairs(const WeightKind& kind) {
 WeightKind weight_kind(DType type, bool for_pairs) {
   WeightKind kind = kind_in_file(type);
   if (!for_pairs) return kind;
+  if (kind.bits == 0) {
+    if (kind.kind != PackedKind::f32) kind.kind = PackedKind::bf16_pairs;
+    return kind;
+  }
+  kind.bits = narrowest_bits(type, kind.bits);
   kind.kind = unpacked_to_pairs(kind);
-  kind.unpacks_to_pairs = kind.half_scales = kind.bits != 0;
+  kind.unpacks_to_pairs = kind.half_scales = true;
   return kind;
 }
 

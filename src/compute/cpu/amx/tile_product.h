@@ -286,14 +286,18 @@ TM_INLINE bool with_pairs(PackedKind kind, Work&& work) {
       return work(PairsOf<4, true>()), true;
     case PackedKind::p4_table:
       return work(PairsOf<4, false, 1, true>()), true;
+    case PackedKind::p4x2_zero:
+      return work(PairsOf<4, false, 2>()), true;
+    case PackedKind::p4x2_min:
+      return work(PairsOf<4, true, 2>()), true;
+    case PackedKind::p5_zero:
+      return work(PairsOf<5, false>()), true;
+    case PackedKind::p5_min:
+      return work(PairsOf<5, true>()), true;
+    case PackedKind::p6x2_zero:
+      return work(PairsOf<6, false, 2>()), true;
     case PackedKind::p8_zero:
       return work(PairsOf<8, false>()), true;
-    case PackedKind::p8_min:
-      return work(PairsOf<8, true>()), true;
-    case PackedKind::p8x2_zero:
-      return work(PairsOf<8, false, 2>()), true;
-    case PackedKind::p8x2_min:
-      return work(PairsOf<8, true, 2>()), true;
     default:
       return false;
   }

@@ -55,7 +55,7 @@ TM_INLINE UnpackConstants unpack_constants(const Panels& panels) {
       constants.values =
           _mm512_cvtepi16_ph(_mm512_sub_epi16(twice_codes, _mm512_set1_epi16(static_cast<int16_t>(zero_point))));
     } else if constexpr (!Kind::has_min) {
-      const float zero = -static_cast<float>(zero_point) / (Kind::bits == 4 ? cpu::nibble_unit : 1.0f);
+      const float zero = -static_cast<float>(zero_point) / (Kind::bits == 8 ? 1.0f : cpu::code_unit(Kind::bits));
       constants.zero = _mm512_set1_ph(static_cast<_Float16>(zero));
     }
   }
@@ -69,22 +69,34 @@ TM_INLINE __m512i pairs_of_halves(__m512h halves) {
   return _mm512_and_si512(rounded, _mm512_set1_epi16(static_cast<int16_t>(0x8FFF)));
 }
 
-// Code n of every word, as a half; of 4-bit kinds that are not looked up, divided by nibble_unit.
+// To the left; to the right where n < 0.
+TM_INLINE __m512i shift_words(__m512i words, int n) {
+  if (n == 0) return words;
+  return n > 0 ? _mm512_slli_epi16(words, static_cast<unsigned>(n))
+               : _mm512_srli_epi16(words, static_cast<unsigned>(-n));
+}
+
+// Code n of every word, as a half; of 4 to 6 bits that are not looked up, divided by code_unit. Their higher bits begin
+// at bit `high_at` of `high`.
 template <typename Kind>
-TM_INLINE __m512h code_of_word(__m512i words, int n, const UnpackConstants& constants) {
+TM_INLINE __m512h code_of_word(__m512i words, int n, __m512i high, int high_at, const UnpackConstants& constants) {
   if constexpr (Kind::bits == 8) {
     return _mm512_cvtepu16_ph(n == 0 ? _mm512_and_si512(words, _mm512_set1_epi16(255)) : _mm512_srli_epi16(words, 8));
   } else if constexpr (Kind::lookup) {
     // Five bits choose among twice 16 values: the fifth, of the next code, does not matter.
-    const __m512i index = n == 0 ? words : _mm512_srli_epi16(words, static_cast<unsigned>(4 * n));
+    const __m512i index = shift_words(words, -4 * n);
     return _mm512_castsi512_ph(_mm512_permutexvar_epi16(index, _mm512_castph_si512(constants.values)));
   } else {
-    // At bits 6 to 9 of a half without exponent: code * 2^-18, without a conversion.
-    const __m512i moved = n == 0   ? _mm512_slli_epi16(words, 6)
-                          : n == 1 ? _mm512_slli_epi16(words, 2)
-                          : n == 2 ? _mm512_srli_epi16(words, 2)
-                                   : _mm512_srli_epi16(words, 6);
-    return _mm512_castsi512_ph(_mm512_and_si512(moved, _mm512_set1_epi16(0x3C0)));
+    // From bit 5 or 6 of a half up to bit 9 or 10: code / code_unit, without a conversion, for the halves that begin at
+    // bit 10 go on where those without a leading one end.
+    constexpr int first = Kind::bits == 6 ? 5 : 6, low_bits = 0xF << first, all_bits = ((1 << Kind::bits) - 1) << first;
+    __m512i code = shift_words(words, first - 4 * n);
+    if constexpr (Kind::bits > 4) {
+      constexpr int first_else_second = 0xCA;  // by the bits of a mask
+      code = _mm512_ternarylogic_epi32(_mm512_set1_epi16(low_bits), code, shift_words(high, first + 4 - high_at),
+                                       first_else_second);
+    }
+    return _mm512_castsi512_ph(_mm512_and_si512(code, _mm512_set1_epi16(all_bits)));
   }
 }
 
@@ -97,7 +109,8 @@ TM_INLINE __m512h half_per_output(const uint8_t* p, const UnpackConstants& const
 template <typename Kind>
 TM_INLINE void unpack_pairs(const uint8_t* panel, int num_blocks, int b, const UnpackConstants& constants,
                             uint16_t* out) {
-  constexpr int vectors = Kind::code_bytes / 64, codes = 16 / Kind::bits;  // codes per word
+  constexpr int codes = Kind::bits == 8 ? 2 : 4, vectors = 16 / codes;  // per word; without those of higher bits
+  constexpr int high_bits = Kind::bits == 8 ? 0 : Kind::bits - 4, per_high = high_bits == 2 ? 8 : 16;
   const uint8_t* scales = panel + static_cast<size_t>(num_blocks) * Kind::code_bytes;
   const uint8_t* mins = scales + static_cast<size_t>(num_blocks) * Kind::scale_count * 2;
   const uint8_t* words = panel + static_cast<size_t>(b) * Kind::code_bytes;
@@ -112,14 +125,17 @@ TM_INLINE void unpack_pairs(const uint8_t* panel, int num_blocks, int b, const U
       const __m512i vector = _mm512_load_si512(words + j * 64);
       TM_UNROLL
       for (int n = 0; n < codes; ++n) {
-        const __m512h code = code_of_word<Kind>(vector, n, constants);
+        const int i = j * codes + n;
+        __m512i high = vector;
+        if constexpr (high_bits > 0) high = _mm512_load_si512(words + (vectors + i / per_high) * 64);
+        const __m512h code = code_of_word<Kind>(vector, n, high, i % per_high * high_bits, constants);
         __m512h weight;
         if constexpr (Kind::lookup) {
           weight = _mm512_mul_ph(code, scale);
         } else {
           weight = _mm512_fmadd_ph(code, scale, min);
         }
-        _mm512_store_si512(out + (j * codes + n) * 32, pairs_of_halves(weight));
+        _mm512_store_si512(out + i * 32, pairs_of_halves(weight));
       }
     }
   }

@@ -250,10 +250,12 @@ inline void panel_tile(const Panels& panels, int32_t panel, const Activations& i
     case PackedKind::p4_zero:
     case PackedKind::p4_min:
     case PackedKind::p4_table:
+    case PackedKind::p4x2_zero:
+    case PackedKind::p4x2_min:
+    case PackedKind::p5_zero:
+    case PackedKind::p5_min:
+    case PackedKind::p6x2_zero:
     case PackedKind::p8_zero:
-    case PackedKind::p8_min:
-    case PackedKind::p8x2_zero:
-    case PackedKind::p8x2_min:
       return;  // for kernels that multiply pairs
     case PackedKind::u4_zero_h:
       return quantized_rows<Quantized<Half, 4, false>>(panels, data, input, row, rows, out);
