@@ -280,7 +280,7 @@ void Engine::State::run_step(Clock::Time now) {
   stats.step_limit_s = scheduler.limit_s() < endless_s ? scheduler.limit_s() : 0;
   if (step_s > 0) {
     stats.step_time.observe(step_s);
-    stats.step_time_error.observe(std::abs(step_s - scheduler.predicted_s()) / step_s);
+    stats.step_time_error.observe(std::abs(step_s - scheduler.step_moving_s() - scheduler.predicted_s()) / step_s);
   }
   scheduler.note_step_time(step_s);
   stats.step_cost_s = scheduler.cost().coefficients();

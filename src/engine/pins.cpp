@@ -18,6 +18,22 @@ void Pins::add(Pin pin) {
   pins_.push_back(std::move(pin));
 }
 
+bool Pins::has_room(const BlockHash& last, size_t bytes, size_t limit) const {
+  size_t held = bytes_ + bytes;
+  for (size_t i = 0; i < promises_.size(); ++i) {
+    const auto before = promises_.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool counted = std::ranges::find(promises_.begin(), before, before->last, &Promise::last) != before;
+    if (!counted && before->last != last) held += before->bytes;
+  }
+  return held <= limit;
+}
+
+void Pins::withdraw(const BlockHash& last) {
+  const auto found = std::ranges::find(promises_, last, &Promise::last);
+  TM_CHECK(found != promises_.end(), "what is withdrawn was promised");
+  promises_.erase(found);
+}
+
 bool Pins::remove(const BlockHash& last) {
   const auto found = std::ranges::find(pins_, last, &Pin::last);
   if (found == pins_.end()) return false;

@@ -108,6 +108,7 @@ class Scheduler {
   const StepCost& cost() const { return cost_; }
   // Of the plan just made: its time as predicted, and the most that it may take; endless where nothing limits it.
   double predicted_s() const { return cost_.predict_s(shape_); }
+  double step_moving_s() const { return step_moving_s_; }
   double limit_s() const { return limit_s_; }
   // Of the running sequences' blocks, see KvAllocator::unused_bytes.
   size_t unused_bytes() const;
@@ -191,7 +192,6 @@ class Scheduler {
   std::unique_ptr<SchedulingPolicy> policy_;
   KvAllocator kv_;
   Pins pins_;
-  size_t promised_pin_bytes_ = 0;  // of pins whose blocks are still to be computed
   size_t wanted_budget_;
   uint64_t resize_epoch_ = 0;
   std::optional<Clock::Time> started_at_;
@@ -227,6 +227,7 @@ class Scheduler {
   int32_t num_turns_ = 0;       // steps with prompts since somebody was served for having waited
   StepCost cost_;
   double step_moving_s_ = 0;                    // of the last step: what went into moving blocks
+  double moving_beside_s_ = 0;                  // of the steps of computing_s_
   double moved_bytes_ = 0, moving_s_ = 0;       // of late
   double computed_rows_ = 0, computing_s_ = 0;  // of late, in steps that read prompts
   SchedulerCounters counters_;

@@ -88,18 +88,19 @@ void Scheduler::promise_pin(Sequence& sequence) {
   LiveRequest& request = *sequence.request;
   if (!request.request.pin_for || request.request.pin_for->count() <= 0) return;
   const size_t bytes = kv_.pin_bytes(sequence);
-  if (bytes > 0 && pins_.prolong(kv_.pin_name(sequence), now_ + *request.request.pin_for)) {
+  const BlockHash name = bytes > 0 ? kv_.pin_name(sequence) : BlockHash{};
+  if (bytes > 0 && pins_.prolong(name, now_ + *request.request.pin_for)) {
     request.num_pinned_tokens = sequence.num_prompt_tokens / config_.block_size_tokens * config_.block_size_tokens;
-  } else if (bytes == 0 || pins_.bytes() + promised_pin_bytes_ + bytes > pin_limit_bytes()) {
+  } else if (bytes == 0 || !pins_.has_room(name, bytes, pin_limit_bytes())) {
     request.num_pinned_tokens = 0;
   } else {
-    request.promised_pin_bytes = bytes;
-    promised_pin_bytes_ += bytes;
+    request.promised_pin = name;
+    pins_.promise(name, bytes);
   }
 }
 
 void Scheduler::give_up_promise(LiveRequest& request) {
-  promised_pin_bytes_ -= std::exchange(request.promised_pin_bytes, 0);
+  if (request.promised_pin) pins_.withdraw(*std::exchange(request.promised_pin, std::nullopt));
 }
 
 // When the blocks of its prompt are there, or at its end with what is there.
@@ -119,7 +120,7 @@ void Scheduler::pin_prompt(Sequence& sequence, bool at_end) {
   }
   pin.until = now_ + *request.request.pin_for;
   if (!pins_.prolong(pin.last, pin.until)) {
-    if (pins_.bytes() + promised_pin_bytes_ + pin.bytes > pin_limit_bytes()) return;  // the pool was made smaller
+    if (!pins_.has_room(pin.last, pin.bytes, pin_limit_bytes())) return;  // the pool was made smaller
     pins_.add(std::move(pin));
   }
   request.num_pinned_tokens = num_blocks * config_.block_size_tokens;

@@ -32,6 +32,7 @@ void Scheduler::note_moves(const StepResult& result) {
   if (shape_.num_prompt_rows >= config_.block_size_tokens) {
     computed_rows_ = kept * computed_rows_ + static_cast<double>(shape_.num_rows);
     computing_s_ = kept * computing_s_ + static_cast<double>(result.duration_ns) * 1e-9 - step_moving_s_;
+    moving_beside_s_ = kept * moving_beside_s_ + step_moving_s_;
   }
   if (tiers.bytes == 0) return;
   moved_bytes_ = kept * moved_bytes_ + static_cast<double>(tiers.bytes);
@@ -84,10 +85,12 @@ bool Scheduler::leaves_room_for_others(const Sequence& sequence, bool served_bul
   return cost_.predict_s(shape_) + cost_.added_s(first_row(sequence), 1, true) <= limit_s_;
 }
 
-// What the rows of prompts may add to the step's decode rows.
+// What the rows of prompts may add to the step's decode rows. The blocks that are moved to make room for theirs take
+// time of the step, too: as much beside a second of computing as of late.
 double Scheduler::seconds_for_prompts() const {
   if (limit_s_ == endless_s || prompts_.empty()) return endless_s;
-  const double left = limit_s_ - cost_.predict_s(shape_);
+  const double computing = computing_s_ > 0 ? computing_s_ / (computing_s_ + moving_beside_s_) : 1;
+  const double left = limit_s_ * computing - cost_.predict_s(shape_);
   const bool worse = prompts_.front().latency_class > static_cast<int32_t>(best_streaming_);
   return std::max(0.0, worse ? left / 2 : left);
 }

@@ -91,7 +91,7 @@ struct LiveRequest {
   uint32_t owner = 0;                              // opaque label of whose they are
   uint64_t resize_epoch = 0;                       // changes of the budget before it came
   int32_t num_pinned_tokens = -1;                  // -1 = not asked for, or not yet
-  size_t promised_pin_bytes = 0;                   // that its pin will hold, as long as it is not yet
+  std::optional<BlockHash> promised_pin;           // that has room, as long as it is not yet there
   std::vector<std::unique_ptr<Sequence>> choices;  // [0] at once; the others when the prompt is computed
   int32_t num_running_choices = 0;
   int32_t num_open_choices = 0;  // without a terminal event yet

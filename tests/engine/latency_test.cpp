@@ -42,10 +42,12 @@ struct Step {
 };
 
 struct Watched {
-  explicit Watched(const EngineConfig& config) : harness(config, options()) {}
-  SimulatedOptions options() {
+  explicit Watched(const EngineConfig& config, std::chrono::nanoseconds per_moved_block = {})
+      : harness(config, options(per_moved_block)) {}
+  SimulatedOptions options(std::chrono::nanoseconds per_moved_block) {
     SimulatedOptions simulated;
     simulated.cost = machine();
+    simulated.cost.per_moved_block = per_moved_block;
     simulated.observer = [this](const StepPlan& plan, const StepResult& result) {
       Step step;
       for (const PlannedSequence& sequence : plan.sequences) {
@@ -104,6 +106,28 @@ TEST(StepTime, AStepWithStreamsStaysUnderTheTarget) {
   EXPECT_GT(num_with_prompt, 60u);
   EXPECT_LT(num_with_prompt, 150u);
   EXPECT_GT(watched.steps[1].num_prompt_rows, 1.5 * watched.steps[num_with_prompt - 3].num_prompt_rows);
+}
+
+TEST(StepTime, WhatMovingBlocksTakesIsPartOfTheTarget) {
+  EngineConfig config = serving();
+  config.target_itl = milliseconds(40);
+  config.groups = pool_config(900, 16, 16000).groups;
+  config.kv_budget_bytes = pool_config(900, 16, 16000).kv_budget_bytes;
+  config.kv_host_bytes = config.kv_budget_bytes;
+  Watched watched(config, milliseconds(1));
+  watched.warm_up(8, 3000);
+  std::vector<double> times;
+  for (int32_t i = 0; i < 10; ++i) {
+    const RequestId document = watched.submit(4000, 2, 50 + i);
+    while (!watched.harness.done[document]) watched.harness.step();
+    for (const Step& step : watched.steps) {
+      if (i >= 3 && step.num_prompt_rows > 0) times.push_back(step.ms);
+    }
+    watched.steps.clear();
+  }
+  std::ranges::sort(times);
+  EXPECT_GT(watched.harness.engine().stats().ladder.moves[static_cast<size_t>(MoveKind::spill)].num_blocks, 1000);
+  EXPECT_NEAR(times[times.size() / 2], 40, 1.5);
 }
 
 TEST(StepTime, WithoutATargetTheStepsOfAllWhoAreHereAreTheMeasure) {

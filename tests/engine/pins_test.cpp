@@ -144,6 +144,22 @@ TEST(Pins, AreRefusedBeforeTheFirstTokenInEveryFormat) {
   harness.engine().check_integrity();
 }
 
+TEST(Pins, OneRoomIsPromisedToAllWhoWantTheSamePrefix) {
+  EngineConfig config = config_of();  // 10 of 40 blocks
+  config.max_num_batched_tokens = 40;
+  Harness harness(config);
+  Request request = make_request(6 * block_size, 5, 0);
+  request.pin_for = milliseconds(1000000);
+  request.pin_or_end = true;
+  const RequestId ids[] = {harness.submit(request), harness.submit(request), harness.submit(request)};
+  harness.run();
+  for (const RequestId id : ids) EXPECT_EQ(harness.answer(id).finished->usage.pinned_tokens, 6 * block_size);
+  EXPECT_EQ(harness.engine().stats().kv_pinned_bytes, 600u);
+  // Nothing stays promised: the four blocks that are left can be pinned.
+  EXPECT_EQ(pin(harness, pin_request(4 * block_size, milliseconds(1000000), 1)), 4 * block_size);
+  harness.engine().check_integrity();
+}
+
 TEST(Pins, GiveWayToARequestThatCannotRunOtherwise) {
   Harness harness(config_of());
   EXPECT_EQ(pin(harness, pin_request(100, milliseconds(1000000))), 96);

@@ -179,8 +179,8 @@ void CpuBackend::whole_item(const Attention& args, int32_t index, int32_t next_i
   kernels_.finish(task, state);
 }
 
-// Calls work(i, next) for the i that this thread gets, where it gets `next` afterwards; -1 = not known. The first
-// pieces are of the first rows, which are the first worker's own in the products before and after.
+// Calls work(i, next) for the i that this thread gets, where it gets `next` afterwards; -1 = not known. Of several
+// sequences the first pieces are of the first rows, which are the first worker's own in the products before and after.
 template <typename Work>
 void CpuBackend::claim_ahead(int32_t worker, Work&& work) {
   while (const WorkClaim::Share share = row_claim_.next(worker)) {

@@ -18,6 +18,7 @@ constexpr int32_t max_threads = 1024;
 constexpr int32_t rows_prepared_alone = 4;
 // Rows from which on a worker multiplies its own by all weights.
 constexpr int32_t least_own_rows = 128;
+static_assert(least_own_rows >= 2 * max_tile_rows, "nobody's rows are none");
 
 class CpuBuffer : public Buffer {
  public:

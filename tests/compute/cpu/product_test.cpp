@@ -350,6 +350,19 @@ double activated(Activation activation, double x) {
   return NAN;
 }
 
+// A logit that is NaN never wins.
+TEST_P(ProductTest, ASoftCapMakesTheLeastOfNan) {
+  const auto backend = backend_for(GetParam(), 1);
+  std::vector<float> weights(2 * 32, 0.5f), x(32, 1.0f), out(2);
+  weights[7] = std::numeric_limits<float>::quiet_NaN();
+  const WeightPart part = {
+      .type = DType::f32, .data = reinterpret_cast<const std::byte*>(weights.data()), .rows = 2, .cols = 32};
+  const auto matrix = load(*backend, {part});
+  backend->product({.input = {x.data(), 1, 32}, .matrix = matrix.get(), .softcap = 30, .output = {out.data(), 1, 2}});
+  EXPECT_EQ(out[0], -30);
+  EXPECT_NEAR(out[1], 30 * std::tanh(16.0 / 30), 1e-4);
+}
+
 TEST_P(ProductTest, GatedProducts) {
   auto backend = backend_for(GetParam(), 2);
   const int cols = 96, half = 40, num_rows = 5;

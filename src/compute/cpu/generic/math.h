@@ -17,9 +17,9 @@ TM_INLINE F f_exp2(F x) {
   return f_scale2(p, x);
 }
 
-// 1 / (1 + 2^x).
+// 1 / (1 + 2^x); 1 for NaN, which f_min gives back where it is the second operand.
 TM_INLINE F f_logistic2(F x) {
-  return f_reciprocal(f_add(f_set(1.0f), f_exp2(f_min(x, f_set(126.0f)))));
+  return f_reciprocal(f_add(f_set(1.0f), f_exp2(f_min(f_set(126.0f), x))));
 }
 
 // 1 - 2 / (e^2x + 1): an absolute error of 1e-7, which is what gelu and soft caps need.
