@@ -25,7 +25,7 @@ int32_t blocks_of(const EngineConfig& config, BatchShape shape) {
 class BatchRun {
  public:
   BatchRun(const BenchModel& model, Executor& executor, BatchShape shape, uint64_t seed)
-      : model_(model), executor_(executor), shape_(shape), random_(seed) {}
+      : model_(model), executor_(executor), shape_(shape), formats_(model.config), random_(seed) {}
 
   BatchTimes run() {
     BatchTimes times;
@@ -49,21 +49,56 @@ class BatchRun {
     return tokens;
   }
 
-  // All blocks that a sequence will need, in every group.
-  std::vector<TableChange> tables_of(int32_t sequence) const {
-    const EngineConfig& config = model_.config;
-    const BlockFormats formats(config);
-    const int32_t blocks = blocks_of(config, shape_);
-    std::vector<TableChange> tables(config.groups.size());
-    for (size_t group = 0; group < tables.size(); ++group) {
-      for (int32_t i = 0; i < blocks; ++i) {
-        BlockPlace place;
-        place.size_class = formats.sealed_class(0, static_cast<int32_t>(group));
-        place.slot = static_cast<uint32_t>(sequence * blocks + i);
-        tables[group].appended.push_back(place);
+  // Every sequence has all the storage slots that it will need, and of groups whose blocks are encoded two places for
+  // blocks that are not full yet.
+  BlockPlace stored_place(int32_t sequence, int32_t group, int32_t block) const {
+    BlockPlace place;
+    place.size_class = formats_.sealed_class(0, group);
+    place.slot = static_cast<uint32_t>(sequence * blocks_of(model_.config, shape_) + block);
+    return place;
+  }
+  BlockPlace tail_place(int32_t sequence, int32_t group, int32_t block) const {
+    BlockPlace place;
+    place.size_class = formats_.tail_class(0, group);
+    place.slot = static_cast<uint32_t>(2 * sequence + block % 2);
+    return place;
+  }
+
+  // The blocks that begin with the rows, and what becomes of the one that the rows before have filled.
+  void plan_blocks(PlannedSequence& planned, StepPlan& plan) const {
+    const int32_t block_size = model_.config.block_size_tokens, begin = planned.first_position;
+    const int32_t end = begin + planned.num_rows, first = (begin + block_size - 1) / block_size;
+    const int32_t filled = begin / block_size - 1;
+    for (int32_t group = 0; group < formats_.num_groups(); ++group) {
+      const bool encoded = !formats_.group(0, group).same_format;
+      if (encoded && begin % block_size == 0 && begin > 0 && filled_in_parts(planned.slot)) {
+        plan.moves.push_back({MoveKind::seal, group, tail_place(planned.slot, group, filled),
+                              stored_place(planned.slot, group, filled)});
+      }
+      for (int32_t block = first; block * block_size < end; ++block) {
+        const bool tail = encoded && (block + 1) * block_size > end;
+        planned.tables[static_cast<size_t>(group)].appended.push_back(tail ? tail_place(planned.slot, group, block)
+                                                                           : stored_place(planned.slot, group, block));
       }
     }
-    return tables;
+  }
+
+  // Whether the last block of the sequence was not filled by one step, where it is full now.
+  bool filled_in_parts(int32_t sequence) const { return in_parts_[static_cast<size_t>(sequence)]; }
+  void note_blocks(const PlannedSequence& planned) {
+    const int32_t block_size = model_.config.block_size_tokens;
+    const int32_t end = planned.first_position + planned.num_rows;
+    in_parts_[static_cast<size_t>(planned.slot)] =
+        end % block_size != 0 || (end - 1) / block_size * block_size < planned.first_position;
+  }
+
+  // Rows of a block that is not full stay within it.
+  int32_t rows_within(int32_t position, int32_t room) const {
+    const int32_t block_size = model_.config.block_size_tokens, left = shape_.prompt_tokens - position;
+    const int32_t rows = std::min(room, left), in_block = position % block_size;
+    if (!formats_.encodes(0)) return rows;
+    if (in_block > 0) return std::min(rows, block_size - in_block);
+    return rows < left && rows > block_size ? rows / block_size * block_size : rows;
   }
 
   PlannedSequence row_of(int32_t sequence, int32_t first_position, int32_t num_rows) const {
@@ -71,14 +106,22 @@ class BatchRun {
     planned.slot = sequence;
     planned.first_position = first_position;
     planned.num_rows = num_rows;
+    planned.draw = first_position + num_rows >= shape_.prompt_tokens;
     planned.tables.resize(model_.config.groups.size());
     return planned;
+  }
+
+  void add(PlannedSequence planned, StepPlan& plan) {
+    plan_blocks(planned, plan);
+    note_blocks(planned);
+    plan.sequences.push_back(std::move(planned));
   }
 
   // Steps of at most max_num_batched_tokens rows, prompt after prompt.
   std::vector<StepPlan> prefill_plans() {
     std::vector<StepPlan> plans(1);
     last_tokens_.assign(static_cast<size_t>(shape_.num_sequences), 0);
+    in_parts_.assign(static_cast<size_t>(shape_.num_sequences), false);
     int32_t room = model_.config.max_num_batched_tokens;
     for (int32_t sequence = 0; sequence < shape_.num_sequences; ++sequence) {
       for (int32_t position = 0; position < shape_.prompt_tokens;) {
@@ -86,16 +129,12 @@ class BatchRun {
           plans.emplace_back();
           room = model_.config.max_num_batched_tokens;
         }
-        const int32_t rows = std::min(room, shape_.prompt_tokens - position);
+        const int32_t rows = rows_within(position, room);
         PlannedSequence planned = row_of(sequence, position, rows);
-        if (position == 0) {
-          planned.start = SequenceStart{random_prompt(), shape_.prompt_tokens, greedy()};
-          planned.tables = tables_of(sequence);
-        }
+        if (position == 0) planned.start = SequenceStart{random_prompt(), shape_.prompt_tokens, greedy()};
+        add(std::move(planned), plans.back());
         position += rows;
-        room -= rows;
-        planned.draw = position == shape_.prompt_tokens;
-        plans.back().sequences.push_back(std::move(planned));
+        room = position < shape_.prompt_tokens ? 0 : room - rows;
       }
     }
     return plans;
@@ -106,8 +145,7 @@ class BatchRun {
     for (int32_t sequence = 0; sequence < shape_.num_sequences; ++sequence) {
       PlannedSequence planned = row_of(sequence, position, 1);
       planned.new_tokens = {last_tokens_[static_cast<size_t>(sequence)]};
-      planned.draw = true;
-      plan.sequences.push_back(std::move(planned));
+      add(std::move(planned), plan);
     }
     execute(plan);
   }
@@ -136,8 +174,10 @@ class BatchRun {
   const BenchModel& model_;
   Executor& executor_;
   const BatchShape shape_;
+  const BlockFormats formats_;
   RandomSource random_;
   std::vector<TokenId> last_tokens_;
+  std::vector<bool> in_parts_;  // by sequence
   uint64_t num_steps_ = 0;
 };
 
@@ -159,6 +199,7 @@ Result<void> check_batch(const BenchModel& model, BatchShape shape) {
   size_t sequence_bytes = 0;
   for (const BlockGroup& group : config.groups) {
     sequence_bytes += group.sealed_bytes * static_cast<size_t>(blocks_of(config, shape));
+    if (!group.same_format) sequence_bytes += 2 * group.tail_bytes;
   }
   const size_t needed = sequence_bytes * static_cast<size_t>(shape.num_sequences);
   if (needed > config.kv_budget_bytes) {
