@@ -48,6 +48,8 @@ struct AuditStats {
   uint64_t computed_rows = 0;         // by both caches
   std::vector<AuditFigures> formats;  // by KvFormatId, of those that requests may have
   std::vector<AuditRecord> recent;    // the last ones, oldest first
+
+  uint64_t num_left_out() const { return num_skipped + num_reencoded; }
 };
 
 }  // namespace tidemill

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/split_mix.h"
+#include "engine/audit_turns.h"
 #include "engine/inbox.h"
 #include "engine/request_book.h"
 #include "engine/scheduler.h"
@@ -20,9 +21,6 @@ namespace {
 
 constexpr double rate_memory_s = 30;  // how long past steps weigh in the measured rates
 constexpr std::chrono::seconds self_check_every{1};
-// Times what some rows of the live meter took, in which steps have the thread to themselves then: a stretch of them
-// slows a stream by an eighth.
-constexpr double steps_between_audits = 8;
 // Far enough to be never; keeps the sum of two times in range.
 constexpr std::chrono::milliseconds longest_span{int64_t{1} << 40};
 
@@ -93,6 +91,7 @@ struct Engine::State {
   EventListener& listener;
   StepTrace* const trace;
   const std::unique_ptr<KvAuditor> auditor;
+  std::optional<AuditTurns> audit_turns;  // where there is an auditor
   const uint64_t seed_root;
   std::atomic<uint64_t> num_seeds{0};
   Inbox inbox;
@@ -110,7 +109,6 @@ struct Engine::State {
   Clock::Time phase_began{};
   std::optional<Clock::Time> end_by;
   std::optional<Clock::Time> last_self_check;
-  double audit_pause_s = 0;            // of steps, before the live meter goes on
   std::atomic<int64_t> pass_began{0};  // ticks of the clock; 0 = between passes
   std::atomic<bool> finished{false};
   std::thread thread;
@@ -129,7 +127,10 @@ Engine::State::State(EngineConfig given, std::unique_ptr<Executor> runner, const
       stats(make_engine_stats(config.max_model_len_tokens)),
       scheduler(config),
       book(scheduler, inbox, stats, auditor.get()) {
-  if (auditor != nullptr) stats.audit = auditor->stats();
+  if (auditor != nullptr) {
+    audit_turns.emplace(*auditor, clock);
+    stats.audit = auditor->stats();
+  }
   if (config.kv_disk_bytes > 0) scheduler.restore(executor->stored_blocks());
   refresh_gauges();
 }
@@ -298,17 +299,11 @@ void Engine::State::run_step(Clock::Time now) {
   end_phase(StepPhase::apply);
 }
 
-// Between steps, when everybody's tokens are out. Where nothing runs, nobody waits for it.
+// Between steps, when everybody's tokens are out.
 bool Engine::State::run_audit(int32_t num_rows, Clock::Time step_began) {
-  const Clock::Time begin = clock.now();
-  auditor->note_step(num_rows);
-  audit_pause_s -= std::chrono::duration<double>(begin - step_began).count();
-  const bool computed = (num_rows == 0 || audit_pause_s <= 0) && auditor->run();
-  if (computed) audit_pause_s = steps_between_audits * std::chrono::duration<double>(clock.now() - begin).count();
+  const bool computed = audit_turns->take(num_rows, step_began);
   const AuditStats& found = auditor->stats();
-  const bool left_out =
-      found.num_skipped != stats.audit.num_skipped || found.num_reencoded != stats.audit.num_reencoded;
-  if (!computed && !left_out) return false;
+  if (!computed && found.num_left_out() == stats.audit.num_left_out()) return false;
   std::lock_guard lock(mutex);
   stats.audit = found;
   return computed;
